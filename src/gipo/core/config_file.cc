@@ -1,0 +1,108 @@
+// The file parser and --set: both turn text into an OptionValue and hand it to the option's row of the table.
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "gipo/core/error.h"
+#include "gipo/core/options.h"
+
+namespace gipo {
+namespace {
+
+const Option& find_option(const std::string& key, const std::string& where) {
+  std::vector<std::string> known;
+  for (const OptionGroup& group : option_table()) {
+    for (const Option& o : group.options) {
+      if (o.key == key) return o;
+      known.push_back(o.key);
+    }
+  }
+  throw Error(fmt::format("{}: unknown option {}{}; `gipo list options` shows all", where, key,
+                          did_you_mean(key, known)));
+}
+
+std::string place(const toml::node& node, const std::string& name) {
+  return fmt::format("{}:{}", name, node.source().begin.line);
+}
+
+OptionValue to_value(const toml::node& node, const std::string& key, const std::string& where) {
+  if (const auto* v = node.as_boolean()) return v->get();
+  if (const auto* v = node.as_integer()) return v->get();
+  if (const auto* v = node.as_floating_point()) return v->get();
+  if (const auto* v = node.as_string()) return v->get();
+  if (const auto* list = node.as_array()) {
+    std::vector<std::int64_t> values;
+    for (const toml::node& item : *list) {
+      if (!item.is_integer()) throw Error(fmt::format("{}: {}: a list may hold integers only", where, key));
+      values.push_back(item.as_integer()->get());
+    }
+    return values;
+  }
+  throw Error(fmt::format("{}: {}: a value of this kind is not accepted anywhere", where, key));
+}
+
+void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
+  const Option& option = find_option(key, where);
+  option.set(loaded.config, to_value(node, key, where), where);
+  loaded.origins[key] = where;
+}
+
+}  // namespace
+
+LoadedConfig parse_config(std::string_view text, const std::string& name) {
+  toml::table file;
+  try {
+    file = toml::parse(text, name);
+  } catch (const toml::parse_error& e) {
+    throw Error(fmt::format("{}:{}: not valid TOML: {}", name, e.source().begin.line, e.description()));
+  }
+  LoadedConfig loaded;
+  for (const auto& [group, node] : file) {
+    const std::string group_name(group.str());
+    const toml::table* table = node.as_table();
+    if (!table) find_option(group_name, place(node, name));  // throws: no option stands outside a group
+    std::vector<std::string> groups;
+    for (const OptionGroup& g : option_table()) groups.push_back(g.name);
+    if (std::find(groups.begin(), groups.end(), group_name) == groups.end()) {
+      throw Error(fmt::format("{}: unknown group [{}]{}; known: {}", place(node, name), group_name,
+                              did_you_mean(group_name, groups), fmt::join(groups, ", ")));
+    }
+    for (const auto& [key, value] : *table) {
+      set_from(loaded, value, group_name + "." + std::string(key.str()), place(value, name));
+    }
+  }
+  return loaded;
+}
+
+LoadedConfig load_config(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error(fmt::format("{}: cannot open this config file", path));
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw Error(fmt::format("{}: cannot read this config file", path));
+  return parse_config(text.str(), path);
+}
+
+void apply_override(LoadedConfig& loaded, const std::string& assignment) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw Error(fmt::format("--set {}: wanted group.name=value", assignment));
+  }
+  const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
+  const std::string where = "--set";
+  find_option(key, where);
+  // As TOML where it is TOML, as a bare word otherwise.
+  toml::table parsed;
+  try {
+    parsed = toml::parse("v = " + value);
+  } catch (const toml::parse_error&) {
+    parsed.clear();
+  }
+  if (parsed.size() != 1) parsed = toml::table{{"v", value}};
+  set_from(loaded, *parsed.get("v"), key, where);
+}
+
+}  // namespace gipo

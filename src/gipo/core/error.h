@@ -1,0 +1,34 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace gipo {
+
+// A mistake of the user's: bad config, bad argument, missing file. The message names the key, the value and what is
+// accepted. Only cli/main.cc catches it, and exits 2.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A run that cannot go on (disk, diverged training): exit 1.
+class RunError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A broken invariant: a defect of ours, never of the user's.
+class InvariantError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+[[noreturn]] void invariant_failed(const char* condition, const char* file, int line);
+
+}  // namespace gipo
+
+#define GIPO_CHECK(condition)                                                  \
+  do {                                                                         \
+    if (!(condition)) ::gipo::invariant_failed(#condition, __FILE__, __LINE__); \
+  } while (false)

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gipo/core/random.h"
+
+namespace gipo {
+
+struct ActionSpace {
+  enum class Kind { kDiscrete, kMultiDiscrete, kBox };
+  Kind kind = Kind::kDiscrete;
+  std::vector<std::int64_t> choices;  // discrete: one entry; multi-discrete: one per dimension
+  std::vector<double> low, high;      // box: one per dimension, may be infinite
+
+  std::size_t dims() const { return kind == Kind::kBox ? low.size() : choices.size(); }
+
+  static ActionSpace discrete(std::int64_t n) { return {Kind::kDiscrete, {n}, {}, {}}; }
+  static ActionSpace box(std::vector<double> low, std::vector<double> high) {
+    return {Kind::kBox, {}, std::move(low), std::move(high)};
+  }
+};
+
+// What is known of a task before any instance of it exists.
+struct EnvSpec {
+  std::string id;
+  std::string summary;                // one line for `gipo list envs`
+  std::size_t observation_size = 0;
+  ActionSpace action;
+  std::int64_t time_limit = 0;        // steps after which an episode is truncated; 0: never
+};
+
+struct StepResult {
+  double reward = 0;
+  bool terminated = false;  // the task ended: nothing follows, do not bootstrap
+  bool truncated = false;   // time ran out: bootstrap from the observation
+};
+
+// One simulated task, owned and stepped by one thread. After a step that ends the episode the observation is the true
+// final one, until the owner calls reset. The base keeps the time limit and the random stream; a task implements the
+// protected part.
+class Env {
+ public:
+  virtual ~Env() = default;
+
+  const EnvSpec& spec() const { return spec_; }
+
+  void reset(std::uint64_t seed);  // starts the task's random stream anew, then an episode
+  void reset();                    // the next episode of the same stream
+  // One value per action dimension; discrete choices as whole numbers.
+  StepResult step(std::span<const double> action);
+  virtual void observe(std::span<double> observation) const = 0;  // [observation_size]
+
+  // Everything: physics, step count, random stream.
+  void save_state(ByteWriter& out) const;
+  void load_state(ByteReader& in);
+  // The task's physical state alone; load_physics begins an episode there, as the oracle tests do.
+  virtual void save_physics(ByteWriter& out) const = 0;
+  virtual void load_physics(ByteReader& in) = 0;
+
+ protected:
+  explicit Env(EnvSpec spec) : spec_(std::move(spec)) {}
+
+  struct Outcome {
+    double reward = 0;
+    bool terminated = false;
+  };
+  virtual void start_episode(RandomStream& random) = 0;
+  virtual Outcome advance(std::span<const double> action) = 0;
+
+ private:
+  friend std::unique_ptr<Env> make_env(const std::string&, std::optional<std::int64_t>);
+  EnvSpec spec_;
+  std::int64_t steps_ = 0;  // in this episode
+  RandomStream random_;
+};
+
+// One line at the end of a task's file makes it known:
+//   const RegisterEnv kRegistered{cart_pole_spec(), [] { return std::make_unique<CartPole>(); }};
+struct RegisterEnv {
+  RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>()> make);
+};
+
+// Sorted by id.
+std::vector<EnvSpec> registered_envs();
+// Throws Error, naming the nearest known id.
+const EnvSpec& find_env(const std::string& id);
+std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit = std::nullopt);
+
+}  // namespace gipo

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gipo {
+
+// What one update did with each age of data. Input: one entry per ratio (a sample has `dims` of them, adjacent, when
+// ratios are per dimension; one otherwise); gap and age once per sample.
+struct DiagnosticsInput {
+  std::span<const float> log_ratio;   // [N * dims]
+  std::span<const float> advantage;   // [N * dims]
+  std::span<const float> multiplier;  // [N * dims]
+  std::span<const std::int64_t> gap;  // [N] policy versions since collection
+  std::span<const double> age;        // [N] environment steps since collection
+  std::size_t dims = 1;
+  std::int64_t t_old = 1;             // old: gap >= t_old
+  double window = 1;                  // the dial's window, in updates: the unit of the histograms' age axis
+  double epsilon = 0.2;               // clip_frac = P(|rho - 1| > epsilon), whatever the surrogate
+  bool clips_to_zero = false;         // Surrogate::clips_to_zero
+};
+
+inline constexpr std::int64_t kNewGap = 2;  // new: gap <= 2
+inline constexpr double kTauU = 1e-3;       // near zero: |m A| <= tau_u
+inline constexpr double kTauM = 1e-3;       // suppressed: 0 < |m| <= tau_m
+
+// Histogram axes: rows are ages in eighths of the window (the last takes all older); columns are these edges.
+inline constexpr std::size_t kAgeBins = 8;
+inline constexpr std::array<double, 7> kContributionEdges = {0, 1e-3, 1e-2, 1e-1, 0.3, 1, 3};      // bin 0: u == 0
+inline constexpr std::array<double, 7> kLogRatioEdges = {0.01, 0.03, 0.1, 0.3, 1, 3, 10};
+using AgeHistogram = std::array<std::array<std::uint32_t, 8>, kAgeBins>;
+
+// Reuses its buffers from call to call: one per learner, one thread.
+class Diagnostics {
+ public:
+  // Figures in a fixed order with stable snake_case names. A figure is over all samples; with suffix _new or _old over
+  // those. Figures over an empty subset are zero.
+  const std::vector<std::pair<std::string, double>>& compute(const DiagnosticsInput& input);
+  const AgeHistogram& contribution_by_age() const { return contribution_; }  // |m A|
+  const AgeHistogram& log_ratio_by_age() const { return log_ratio_; }        // |log rho|
+
+ private:
+  std::vector<std::pair<std::string, double>> figures_;
+  std::vector<float> scratch_;
+  std::vector<double> gap_scratch_;
+  AgeHistogram contribution_{}, log_ratio_{};
+};
+
+}  // namespace gipo
