@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gipo/core/random.h"
@@ -52,14 +54,16 @@ class Env {
 
   void reset(std::uint64_t seed);  // starts the task's random stream anew, then an episode
   void reset();                    // the next episode of the same stream
-  // One value per action dimension; discrete choices as whole numbers.
+  // One value per action dimension; discrete choices as whole numbers. Throws Error for an action that is not one of
+  // this task's (a box action outside its bounds is left to the task), and InvariantError when no episode runs.
   StepResult step(std::span<const double> action);
   virtual void observe(std::span<double> observation) const = 0;  // [observation_size]
 
-  // Everything: physics, step count, random stream.
+  // Everything: physics, step count, whether an episode runs, random stream.
   void save_state(ByteWriter& out) const;
   void load_state(ByteReader& in);
-  // The task's physical state alone; load_physics begins an episode there, as the oracle tests do.
+  // The task's physical state alone; load_physics moves the running episode there, its step count going on, as the
+  // oracle tests do.
   virtual void save_physics(ByteWriter& out) const = 0;
   virtual void load_physics(ByteReader& in) = 0;
 
@@ -77,6 +81,7 @@ class Env {
   friend std::unique_ptr<Env> make_env(const std::string&, std::optional<std::int64_t>);
   EnvSpec spec_;
   std::int64_t steps_ = 0;  // in this episode
+  bool running_ = false;    // from reset until a step ends the episode
   RandomStream random_;
 };
 
@@ -86,10 +91,12 @@ struct RegisterEnv {
   RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>()> make);
 };
 
+// Tasks register before main starts and are never removed: what follows may be called from any thread.
 // Sorted by id.
 std::vector<EnvSpec> registered_envs();
 // Throws Error, naming the nearest known id.
 const EnvSpec& find_env(const std::string& id);
+// time_limit replaces the task's own; 0: never.
 std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit = std::nullopt);
 
 }  // namespace gipo

@@ -40,13 +40,14 @@ class Diagnostics {
   // Figures in a fixed order with stable snake_case names. A figure is over all samples; with suffix _new or _old over
   // those. Figures over an empty subset are zero.
   const std::vector<std::pair<std::string, double>>& compute(const DiagnosticsInput& input);
+  const std::vector<std::pair<std::string, double>>& figures() const { return figures_; }  // of the last call
   const AgeHistogram& contribution_by_age() const { return contribution_; }  // |m A|
   const AgeHistogram& log_ratio_by_age() const { return log_ratio_; }        // |log rho|
 
  private:
   std::vector<std::pair<std::string, double>> figures_;
-  std::vector<float> scratch_;
-  std::vector<double> gap_scratch_;
+  std::vector<float> scratch_;       // [3, N * dims]: every rho; the rho and the |log rho| of one subset
+  std::vector<double> gap_scratch_;  // [N]: the gaps of one subset
   AgeHistogram contribution_{}, log_ratio_{};
 };
 

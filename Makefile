@@ -1,0 +1,90 @@
+# The everyday commands. CMakePresets.json holds the builds themselves; `make help` lists what is here.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+JOBS ?= $(shell nproc)
+PYTHON := .venv/bin/python
+export PYTHONPATH := python
+export GIPO_BUILD_DIR ?= build/release
+
+# Sanitizers map fixed address ranges, which newer kernels' stronger randomisation may have taken. Where a container
+# forbids turning it off, try without.
+SANITIZED := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+define build
+@cmake --preset $(1) --log-level=WARNING
+@cmake --build --preset $(1) -j $(JOBS)
+endef
+define run_release
+@ctest --preset release -j $(JOBS)
+endef
+define run_python
+@$(PYTHON) -m pytest -m "not slow"
+endef
+define run_asan
+$(call build,asan)
+@$(SANITIZED) ctest --preset asan -j $(JOBS)
+endef
+define run_tsan
+$(call build,tsan)
+@$(SANITIZED) ctest --preset tsan -j $(JOBS)
+endef
+
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow bench lint format clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
+
+setup:  ## install what is missing: Debian packages and .venv
+	@scripts/setup.sh
+
+build: setup  ## release build in build/release
+	$(call build,release)
+
+demo: build  ## GIPO, SAPO and PPO learn CartPole from stale replay; a table and a figure
+	@$(PYTHON) -m gipo.demo
+
+# One after the other: each has all cores, and the first failure is the last thing printed.
+test: build  ## all tests but the slow ones, then the unit tests under sanitizers
+	$(run_release)
+	$(run_python)
+	$(run_asan)
+	$(run_tsan)
+
+test-release: build  ## unit tests
+	$(run_release)
+
+test-python: build  ## tests in Python: layout, docs, oracles, command line
+	$(run_python)
+
+test-asan: setup  ## unit tests under the address and undefined-behaviour sanitizers
+	$(run_asan)
+
+test-tsan: setup  ## tests of threads under the thread sanitizer
+	$(run_tsan)
+
+test-slow: build  ## the tests labelled slow: whole learning runs
+	@ctest --test-dir build/release --output-on-failure -j $(JOBS) -L '^slow$$'
+	@$(PYTHON) -m pytest -m slow
+
+bench: setup  ## benchmarks, in build/bench
+	$(call build,bench)
+	@build/bench/bench/gipo_bench
+
+# clang-tidy reads the compile commands of the release build.
+SOURCES = $(shell find src tests bench -name '*.cc' -o -name '*.h' | sort)
+
+lint:  ## clang-format and clang-tidy, without changing anything
+	@scripts/setup.sh --lint
+	@clang-format --dry-run -Werror $(SOURCES)
+	@cmake --preset release --log-level=WARNING
+	@run-clang-tidy -quiet -p build/release -j $(JOBS) '/src/gipo/'
+
+format:  ## clang-format everything in place
+	@scripts/setup.sh --lint
+	@clang-format -i $(SOURCES)
+
+clean:  ## remove build/; the environment in .venv and the runs stay
+	@rm -rf build

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Installs what building, testing and the demo need, only where it is missing: Debian (or Ubuntu) packages by name, and
+# a Python environment in .venv. Safe to run again; with nothing missing it changes nothing.
+#
+#   scripts/setup.sh          all that `make demo` and `make test` need
+#   scripts/setup.sh --lint   clang-format and clang-tidy as well
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+packages=(
+  g++ cmake ninja-build make pkg-config
+  libeigen3-dev librandom123-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev
+  libgtest-dev libbenchmark-dev
+)
+tools=(c++ cmake ninja make)
+for argument in "$@"; do
+  case "$argument" in
+    --lint)
+      packages+=(clang-format clang-tidy)
+      tools+=(clang-format clang-tidy)
+      ;;
+    *)
+      echo "setup: unknown argument $argument; known: --lint" >&2
+      exit 2
+      ;;
+  esac
+done
+
+say() { echo "setup: $*"; }
+die() {
+  echo "setup: $*" >&2
+  exit 1
+}
+
+# The first Python that is new enough and can make environments. Debian's own lacks ensurepip without python3-venv.
+find_python() {
+  local candidate
+  for candidate in python3 /usr/bin/python3; do
+    if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
+      echo "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+installed() { [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
+
+install_packages() {
+  local missing=() package as_root=()
+  for package in "${packages[@]}"; do
+    installed "$package" || missing+=("$package")
+  done
+  # Another Python (pyenv, conda) will do: the system's is asked for only where none is usable.
+  find_python >/dev/null || missing+=(python3 python3-venv)
+  if ((${#missing[@]} == 0)); then
+    say "all Debian packages are there"
+    return
+  fi
+
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "not root and no sudo; install these as root: ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing ${missing[*]}"
+  # Another apt at work is waited for. What apt says is shown only when it fails.
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+  local log
+  log="$(mktemp)"
+  if ! { "${as_root[@]}" "${apt[@]}" update &&
+    "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    die "apt-get could not install ${missing[*]}"
+  fi
+  rm -f "$log"
+}
+
+# Elsewhere than on Debian the user installs; CMake then says which library it cannot find.
+check_tools() {
+  local tool absent=()
+  for tool in "${tools[@]}"; do
+    command -v "$tool" >/dev/null || absent+=("$tool")
+  done
+  find_python >/dev/null || absent+=("python3 (3.10 or later, with venv)")
+  say "no apt-get here; these must be there, under the names your system has for them: ${packages[*]} python3"
+  ((${#absent[@]} == 0)) || die "not found: ${absent[*]}"
+  say "the tools are there; going on"
+}
+
+make_environment() {
+  local venv_python=.venv/bin/python stamp=.venv/requirements.sha256 python wanted
+  if ! "$venv_python" -m pip --version >/dev/null 2>&1; then
+    python="$(find_python)" || die "no Python 3.10 or later that can make environments was found"
+    say "making .venv with $("$python" --version)"
+    "$python" -m venv --clear .venv
+  fi
+
+  wanted="$(sha256sum <scripts/requirements.txt)"
+  if [[ -f "$stamp" && "$(<"$stamp")" == "$wanted" ]]; then
+    say "the Python packages are there"
+    return
+  fi
+  say "installing the Python packages of scripts/requirements.txt into .venv"
+  "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input -r scripts/requirements.txt
+  echo "$wanted" >"$stamp"
+}
+
+if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then
+  install_packages
+else
+  check_tools
+fi
+make_environment

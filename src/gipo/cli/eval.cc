@@ -1,0 +1,41 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "gipo/cli/commands.h"
+#include "gipo/core/error.h"
+#include "gipo/core/files.h"
+#include "gipo/train/evaluator.h"
+#include "gipo/train/plan.h"
+#include "gipo/train/run_folder.h"
+
+namespace gipo::cli {
+
+int eval(const EvalArguments& a) {
+  if (!std::filesystem::is_directory(a.run)) throw Error(fmt::format("{}: no such run folder", a.run));
+  const Plan plan = make_plan(load_config(a.run + "/config.toml"));
+  const std::string path = a.run + "/" + kPolicyFile;
+  if (!std::filesystem::exists(path)) {
+    throw Error(fmt::format("{}: no policy there yet; a run saves it when it ends", path));
+  }
+  const Weights weights = weights_from_safetensors(plan.model, read_file(path), path);
+  const ReturnStats result =
+      evaluate(plan.model, weights, {plan.env.id, plan.config.env.time_limit, a.episodes, a.seed, !a.sampled});
+  if (a.json) {
+    const nlohmann::ordered_json out = {
+        {"run_dir", a.run},
+        {"env", plan.env.id},
+        {"update", weights.version},
+        {"greedy", !a.sampled},
+        {"seed", a.seed},
+        {"eval_return", {{"mean", result.mean}, {"std", result.std}, {"episodes", result.episodes}}}};
+    fmt::print("{}\n", out.dump(2));
+  } else {
+    fmt::print("{} after {} updates, {} policy: {:.2f} +- {:.2f} over {} episodes\n", plan.env.id, weights.version,
+               a.sampled ? "sampled" : "greedy", result.mean, result.std, result.episodes);
+  }
+  return kDone;
+}
+
+}  // namespace gipo::cli

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace gipo {
+
+// CRC-32C (Castagnoli). Incremental: crc32c(b, crc32c(a)) is the checksum of a followed by b.
+std::uint32_t crc32c(std::string_view bytes, std::uint32_t previous = 0);
+
+// The form in which TensorBoard's record files store it: rotated and offset, so that the checksum of data that itself
+// holds checksums stays well mixed.
+std::uint32_t masked_crc32c(std::string_view bytes);
+
+}  // namespace gipo

@@ -1,0 +1,154 @@
+#include "gipo/core/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "gipo/core/error.h"
+
+namespace gipo {
+namespace {
+
+constexpr std::size_t kBufferBytes = 64 * 1024;
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+[[noreturn]] void fail(const char* what, const std::string& path, int error) {
+  throw RunError(std::string(what) + " " + path + ": " + reason(error));
+}
+
+// Closes on every way out; close() itself reports, for the file systems that only fail there.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  bool close() { return ::close(release()) == 0; }
+
+ private:
+  int fd_;
+};
+
+// The error number of the write that failed, or 0; `written` counts what reached the file even then.
+int write_all(int fd, std::string_view bytes, std::uint64_t& written) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+    written += static_cast<std::uint64_t>(n);
+  }
+  return 0;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+void write_and_sync(const std::string& path, std::string_view bytes) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0) fail("cannot create", path, errno);
+  std::uint64_t written = 0;
+  if (const int error = write_all(file.get(), bytes, written); error != 0) fail("cannot write", path, error);
+  if (::fsync(file.get()) != 0) fail("cannot write to disk", path, errno);
+  if (!file.close()) fail("cannot write", path, errno);
+}
+
+// A rename is only on disk once its folder is. Some file systems refuse fsync on a folder; they order renames anyway.
+void sync_folder(const std::string& path) {
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) fail("cannot open folder", path, errno);
+  if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail("cannot write to disk", path, errno);
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  const auto refuse = [&path](int error) { throw Error("cannot read " + path + ": " + reason(error)); };
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) refuse(errno);
+
+  // The size is only a hint: pipes and /proc report none, and a file may grow while it is read.
+  std::string bytes;
+  struct stat info {};
+  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) bytes.reserve(static_cast<std::size_t>(info.st_size));
+  std::array<char, kBufferBytes> block;
+  while (true) {
+    const ssize_t n = ::read(file.get(), block.data(), block.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse(errno);
+    if (n == 0) return bytes;
+    bytes.append(block.data(), static_cast<std::size_t>(n));
+  }
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes) {
+  // A fixed name, so that a crash leaves at most one stray file, which the next write replaces.
+  const std::string temporary = path + ".tmp";
+  try {
+    write_and_sync(temporary, bytes);
+    if (std::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot replace", path, errno);
+  } catch (const RunError&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(folder_of(path));
+}
+
+AppendFile::AppendFile(std::string path, std::uint64_t keep) : path_(std::move(path)) {
+  Descriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (file.get() < 0) fail("cannot open", path_, errno);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) fail("cannot open", path_, errno);
+  written_ = static_cast<std::uint64_t>(info.st_size);
+
+  if (keep != kKeepAll) {
+    if (written_ < keep) {
+      throw RunError(path_ + " is shorter than when it was saved: " + std::to_string(written_) + " of " +
+                     std::to_string(keep) + " bytes");
+    }
+    if (::ftruncate(file.get(), static_cast<off_t>(keep)) != 0) fail("cannot cut", path_, errno);
+    written_ = keep;
+  }
+  buffer_.reserve(kBufferBytes);
+  descriptor_ = file.release();
+}
+
+AppendFile::~AppendFile() {
+  write_all(descriptor_, buffer_, written_);
+  ::close(descriptor_);
+}
+
+void AppendFile::append(std::string_view bytes) {
+  // Flushed first, so that the buffer never grows beyond what the constructor reserved unless one piece alone does.
+  if (buffer_.size() + bytes.size() > kBufferBytes) flush();
+  buffer_.append(bytes);
+}
+
+void AppendFile::flush() {
+  const std::uint64_t before = written_;
+  const int error = write_all(descriptor_, buffer_, written_);
+  // What a failed write left over stays buffered: once there is room again, a second flush goes on where it stopped.
+  buffer_.erase(0, static_cast<std::size_t>(written_ - before));
+  if (error != 0) fail("cannot write", path_, error);
+}
+
+void AppendFile::sync() {
+  flush();
+  if (::fsync(descriptor_) != 0) fail("cannot write to disk", path_, errno);
+}
+
+}  // namespace gipo

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gipo {
+
+// The whole file. Throws Error naming the path and the reason.
+std::string read_file(const std::string& path);
+
+// Writes path so that a reader, or the next start after a crash, finds either the old bytes or the new ones, never a
+// mixture: a temporary file beside it, fsync, rename, fsync of the folder. One writer per path. Throws RunError.
+void write_file_atomic(const std::string& path, std::string_view bytes);
+
+// A file that only grows. Buffered; the destructor writes what is left but cannot report a failure, so call flush()
+// before relying on the file. Owned and used by one thread. Every failure throws RunError.
+class AppendFile {
+ public:
+  static constexpr std::uint64_t kKeepAll = ~0ull;
+
+  // Opens or creates. A resumed run passes as `keep` the position its checkpoint saved: what was written after that is
+  // cut off, and a file shorter than that is an error.
+  explicit AppendFile(std::string path, std::uint64_t keep = kKeepAll);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  void append(std::string_view bytes);
+  void flush();  // to the operating system: survives the end of this process
+  void sync();   // to the disk: survives the end of the machine
+
+  // Bytes in the file once flushed.
+  std::uint64_t position() const { return written_ + buffer_.size(); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint64_t written_ = 0;
+  std::string buffer_;
+};
+
+}  // namespace gipo

@@ -1,0 +1,69 @@
+#include "gipo/env/env.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "gipo/core/bytes.h"
+#include "gipo/core/error.h"
+
+namespace gipo {
+namespace {
+
+void check_action(const EnvSpec& spec, std::span<const double> action) {
+  const ActionSpace& space = spec.action;
+  if (action.size() != space.dims()) {
+    throw Error(fmt::format("{}: an action of {} values where {} belong", spec.id, action.size(), space.dims()));
+  }
+  for (std::size_t i = 0; i < action.size(); ++i) {
+    const double a = action[i];
+    if (!std::isfinite(a)) throw Error(fmt::format("{}: action[{}] = {} is not a finite number", spec.id, i, a));
+    if (space.kind == ActionSpace::Kind::kBox) continue;
+    if (a != std::floor(a) || a < 0 || a >= static_cast<double>(space.choices[i])) {
+      throw Error(fmt::format("{}: action[{}] = {} is not one of the choices 0 to {}", spec.id, i, a,
+                              space.choices[i] - 1));
+    }
+  }
+}
+
+}  // namespace
+
+void Env::reset(std::uint64_t seed) {
+  // Derived, so that a caller who seeds a stream of its own with the same number shares no draws with the task.
+  random_ = RandomStream::derive(seed, "env");
+  reset();
+}
+
+void Env::reset() {
+  steps_ = 0;
+  start_episode(random_);
+  running_ = true;
+}
+
+StepResult Env::step(std::span<const double> action) {
+  if (!running_) throw InvariantError(spec_.id + ": step without a running episode; call reset first");
+  check_action(spec_, action);
+
+  const Outcome outcome = advance(action);
+  ++steps_;
+  // The last step allowed is a truncation even when the task ended on it: terminated still forbids the bootstrap.
+  const bool truncated = spec_.time_limit > 0 && steps_ >= spec_.time_limit;
+  running_ = !outcome.terminated && !truncated;
+  return {outcome.reward, outcome.terminated, truncated};
+}
+
+void Env::save_state(ByteWriter& out) const {
+  out.value(steps_);
+  out.value<std::uint8_t>(running_);
+  random_.save(out);
+  save_physics(out);
+}
+
+void Env::load_state(ByteReader& in) {
+  steps_ = in.value<std::int64_t>();
+  running_ = in.value<std::uint8_t>() != 0;
+  random_.load(in);
+  load_physics(in);
+}
+
+}  // namespace gipo

@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "gipo/core/error.h"
+#include "gipo/core/options.h"
+#include "gipo/env/env.h"
+
+namespace gipo {
+namespace {
+
+struct Registered {
+  EnvSpec spec;
+  std::function<std::unique_ptr<Env>()> make;
+};
+
+// Made by whichever task registers first, so that no order of the files' initialisation matters.
+std::map<std::string, Registered>& registry() {
+  static std::map<std::string, Registered> tasks;
+  return tasks;
+}
+
+const Registered& find(const std::string& id) {
+  const auto it = registry().find(id);
+  if (it != registry().end()) return it->second;
+
+  std::vector<std::string> known;
+  for (const auto& [name, task] : registry()) known.push_back(name);
+  throw Error(fmt::format("environment {} is not known{}; known: {}", id, did_you_mean(id, known),
+                          fmt::join(known, ", ")));
+}
+
+}  // namespace
+
+RegisterEnv::RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>()> make) {
+  const std::string id = spec.id;
+  const bool added = registry().emplace(id, Registered{std::move(spec), std::move(make)}).second;
+  if (!added) throw InvariantError("environment " + id + " is registered twice");
+}
+
+std::vector<EnvSpec> registered_envs() {
+  std::vector<EnvSpec> specs;
+  for (const auto& [id, task] : registry()) specs.push_back(task.spec);
+  return specs;
+}
+
+const EnvSpec& find_env(const std::string& id) { return find(id).spec; }
+
+std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit) {
+  const Registered& task = find(id);
+  if (time_limit && *time_limit < 0) {
+    throw Error(fmt::format("environment {}: a time limit of {} is not accepted: wanted 0 (never) or more", id,
+                            *time_limit));
+  }
+  std::unique_ptr<Env> env = task.make();
+  GIPO_CHECK(env != nullptr && env->spec().id == id);
+  if (time_limit) env->spec_.time_limit = *time_limit;
+  return env;
+}
+
+}  // namespace gipo

@@ -1,0 +1,312 @@
+#include "gipo/learner/cpu_learner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gipo/core/bytes.h"
+#include "gipo/core/error.h"
+#include "gipo/core/thread_pool.h"
+#include "gipo/objective/advantage.h"
+
+namespace gipo {
+namespace {
+
+template <class T>
+double mean_of(std::span<const T> values) {
+  double sum = 0;
+  for (const T v : values) sum += static_cast<double>(v);
+  return values.empty() ? 0.0 : sum / static_cast<double>(values.size());
+}
+
+template <class T>
+double variance_of(std::span<const T> values, double mean) {
+  double sum = 0;
+  for (const T v : values) sum += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean);
+  return values.empty() ? 0.0 : sum / static_cast<double>(values.size());
+}
+
+template <class T>
+double norm_of(std::span<const T> values) {
+  // Four sums at once: the additions need not wait for each other.
+  double sums[4] = {0, 0, 0, 0};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sums[i % 4] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  }
+  return std::sqrt(sums[0] + sums[1] + sums[2] + sums[3]);
+}
+
+}  // namespace
+
+template <class T>
+CpuLearner<T>::Net::Net(const MlpShape& shape, std::size_t max_rows, std::size_t extra, const LearnerOptions& o)
+    : mlp(shape, max_rows),
+      network(mlp.parameter_count()),
+      parameters(network + extra),
+      gradient(network + extra),
+      optimizer(network + extra, {o.beta1, o.beta2, o.adam_epsilon, o.weight_decay}) {}
+
+template <class T>
+CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool)
+    : setup_(setup),
+      surrogate_(setup.surrogate),
+      pool_(pool),
+      per_dimension_(setup.surrogate.ratio == "dimension"),
+      batch_size_(static_cast<std::size_t>(setup.learner.batch_size)),
+      policy_(setup.model.policy_shape, batch_size_, setup.model.distribution.extra_parameters(), setup.learner),
+      critic_(setup.model.critic_shape, 2 * batch_size_, 0, setup.learner),
+      average_net_(setup.model.policy_shape, setup.learner.proximal_coef > 0 ? batch_size_ : 0),
+      scale_(ObservationScale::identity(setup.model.observation_size)) {
+  initialise_policy<T>(setup.model, policy_.parameters, random);
+  initialise_critic<T>(setup.model, critic_.parameters, random);
+  if (setup.learner.proximal_coef > 0) average_ = policy_.parameters;
+  const std::size_t n = batch_size_, dims = setup.model.distribution.dims, m = per_dimension_ ? n * dims : n;
+  observation_.resize(2 * n * setup.model.observation_size);
+  for (auto* v : {&action_, &log_prob_, &d_log_prob_}) v->resize(n * dims);
+  for (auto* v : {&reward_, &entropy_, &proximal_, &joint_, &advantage_, &target_, &d_value_}) v->resize(n);
+  for (auto* v : {&ratio_, &ratio_advantage_, &multiplier_, &loss_}) v->resize(m);
+  for (auto* v : {&float_ratio_, &float_advantage_, &float_multiplier_}) v->resize(m);
+  d_outputs_.resize(n * setup.model.distribution.outputs());
+  window_value_.resize(n + 1);
+  gap_.resize(n);
+  age_.resize(n);
+}
+
+template <class T>
+const UpdateStats& CpuLearner<T>::update(const Batch& batch, const UpdateContext& context) {
+  stats_ = {};
+  compute_gradients(batch);
+  if (context.diagnose) diagnose(batch, context);
+  apply_gradients();
+  return stats_;
+}
+
+template <class T>
+void CpuLearner<T>::compute_gradients(const Batch& batch) {
+  GIPO_CHECK(batch.size == batch_size_);
+  forward(batch);
+  compute_log_ratios(batch);
+  compute_advantages(batch);
+  compute_multipliers(batch);
+  pool_.run(2, [&](std::size_t i) { i == 0 ? backward_policy(batch) : backward_critic(batch); });
+}
+
+template <class T>
+void CpuLearner<T>::forward(const Batch& batch) {
+  scale_.apply<T>({batch.observation.data(), batch.rows() * batch.observation_size}, observation_.data());
+  std::copy_n(batch.action.data(), action_.size(), action_.data());
+  std::copy_n(batch.reward.data(), reward_.size(), reward_.data());
+  pool_.run(2, [&](std::size_t i) {
+    if (i == 1) {
+      values_ = critic_.mlp.forward(critic_.parameters, observation_.data(), batch.rows());
+      return;
+    }
+    outputs_ = policy_.mlp.forward(policy_.mlp_parameters(), observation_.data(), batch.size);
+    const DistributionSpec& spec = setup_.model.distribution;
+    const DistributionView<T> pi{outputs_, policy_.extra()};
+    log_prob_and_entropy<T>(spec, pi, batch.size, action_.data(), log_prob_.data(), entropy_.data());
+    if (average_.empty()) return;
+    const auto average = std::span<const T>(average_);
+    average_outputs_ = average_net_.forward(average.first(policy_.network), observation_.data(), batch.size);
+    kl_divergence<T>(spec, {average_outputs_, average.subspan(policy_.network)}, pi, batch.size, proximal_.data());
+  });
+}
+
+template <class T>
+void CpuLearner<T>::compute_log_ratios(const Batch& batch) {
+  const std::size_t dims = batch.action_dims;
+  for (std::size_t i = 0; i < batch.size; ++i) {
+    T sum = 0;
+    for (std::size_t d = i * dims; d < (i + 1) * dims; ++d) {
+      const T log_ratio = log_prob_[d] - static_cast<T>(batch.log_prob[d]);
+      sum += log_ratio;
+      if (per_dimension_) ratio_[d] = log_ratio;
+    }
+    joint_[i] = sum;
+    if (!per_dimension_) ratio_[i] = sum;
+  }
+}
+
+template <class T>
+void CpuLearner<T>::compute_advantages(const Batch& batch) {
+  const AdvantageOptions& o = setup_.advantage;
+  if (o.mode == "stored") {
+    std::copy_n(batch.advantage.data(), batch.size, advantage_.data());
+    std::copy_n(batch.target.data(), batch.size, target_.data());
+  }
+  for (std::size_t w = 0; o.mode != "stored" && w < batch.windows.size(); ++w) {
+    const BatchWindow& window = batch.windows[w];
+    std::copy_n(values_ + window.begin, window.length, window_value_.data());
+    window_value_[window.length] = values_[batch.size + w];
+    const SegmentView<T> segment{{reward_.data() + window.begin, window.length},
+                                 {window_value_.data(), window.length + 1},
+                                 window.terminated};
+    const std::span<T> advantage(advantage_.data() + window.begin, window.length);
+    const std::span<T> target(target_.data() + window.begin, window.length);
+    if (o.mode == "gae") {
+      gae<T>(segment, T(o.gamma), T(o.lambda), advantage, target);
+    } else {
+      vtrace<T>(segment, {joint_.data() + window.begin, window.length}, {o.gamma, o.lambda, o.rho_bar, o.c_bar},
+                advantage, target);
+    }
+  }
+  stats_.advantage_mean = mean_of<T>(advantage_);
+  stats_.advantage_std = std::sqrt(variance_of<T>(advantage_, stats_.advantage_mean));
+  if (o.normalise) normalise<T>(advantage_);
+}
+
+template <class T>
+void CpuLearner<T>::compute_multipliers(const Batch& batch) {
+  const std::size_t dims = per_dimension_ ? batch.action_dims : 1;
+  for (std::size_t i = 0; i < ratio_.size(); ++i) ratio_advantage_[i] = advantage_[i / dims];
+  surrogate_.evaluate(std::span<const T>(ratio_), std::span<const T>(ratio_advantage_), std::span<T>(multiplier_),
+                      std::span<T>(loss_));
+  // Dimensions are summed and samples averaged, so that both kinds of ratio have the same gradient at rho = 1.
+  stats_.policy_loss = mean_of<T>(loss_) * static_cast<double>(dims);
+  stats_.entropy = mean_of<T>(entropy_);
+  stats_.proximal_kl = average_.empty() ? 0.0 : mean_of<T>(proximal_);
+}
+
+template <class T>
+void CpuLearner<T>::backward_policy(const Batch& batch) {
+  const LearnerOptions& o = setup_.learner;
+  const T inverse_size = T(1) / static_cast<T>(batch.size);
+  // d loss / d log pi: -m A of the surrogate, and of KL(mu || pi) = E_mu[log mu - log pi].
+  for (std::size_t i = 0; i < d_log_prob_.size(); ++i) {
+    const std::size_t j = per_dimension_ ? i : i / batch.action_dims;
+    d_log_prob_[i] = -(multiplier_[j] * ratio_advantage_[j] + T(o.kl_coef)) * inverse_size;
+  }
+  DistributionLoss<T> loss;
+  loss.d_log_prob = d_log_prob_.data();
+  loss.entropy_coef = T(o.entropy_coef) * inverse_size;
+  if (!average_.empty()) {
+    loss.kl_coef = T(o.proximal_coef) * inverse_size;
+    loss.other = {average_outputs_, std::span<const T>(average_).subspan(policy_.network)};
+  }
+  const std::span<T> gradient(policy_.gradient);
+  loss_gradient<T>(setup_.model.distribution, {outputs_, policy_.extra()}, batch.size, action_.data(), loss,
+                   d_outputs_.data(), gradient.subspan(policy_.network));
+  policy_.mlp.backward(policy_.mlp_parameters(), observation_.data(), batch.size, d_outputs_.data(),
+                       gradient.first(policy_.network));
+  policy_.norm = norm_of<T>(policy_.gradient);
+}
+
+template <class T>
+void CpuLearner<T>::backward_critic(const Batch& batch) {
+  const std::size_t n = batch.size;
+  const T scale = T(2 * setup_.learner.value_coef) / static_cast<T>(n);
+  double loss = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const T error = values_[i] - target_[i];
+    d_value_[i] = scale * error;
+    loss += static_cast<double>(error) * static_cast<double>(error);
+  }
+  stats_.value_loss = loss / static_cast<double>(n);
+  stats_.value_mean = mean_of<T>({values_, n});
+  const double variance = variance_of<T>(target_, mean_of<T>(target_));
+  stats_.explained_variance = variance > 0 ? 1.0 - stats_.value_loss / variance : 0.0;
+  critic_.mlp.backward(critic_.parameters, observation_.data(), n, d_value_.data(), critic_.gradient);
+  critic_.norm = norm_of<T>(critic_.gradient);
+}
+
+template <class T>
+void CpuLearner<T>::apply_gradients() {
+  const LearnerOptions& o = setup_.learner;
+  const double factor = schedule_factor(o, version_++);
+  stats_.policy_grad_norm = policy_.norm;
+  stats_.value_grad_norm = critic_.norm;
+  stats_.policy_lr = o.policy_lr * factor;
+  stats_.value_lr = o.value_lr * factor;
+  // A norm is finite only if every entry is.
+  stats_.skipped = !std::isfinite(policy_.norm) || !std::isfinite(critic_.norm) ||
+                   !std::isfinite(stats_.policy_loss) || !std::isfinite(stats_.value_loss);
+  if (stats_.skipped) {
+    ++skipped_;
+    if (++skipped_in_a_row_ >= o.max_bad_updates) {
+      throw RunError(fmt::format(
+          "training diverged: {} updates in a row were not finite (learner.max_bad_updates = {}); last: policy loss "
+          "{}, value loss {}, policy gradient norm {}, value gradient norm {}; the weights are those of update {}",
+          skipped_in_a_row_, o.max_bad_updates, stats_.policy_loss, stats_.value_loss, policy_.norm, critic_.norm,
+          version_ - skipped_in_a_row_));
+    }
+    return;
+  }
+  skipped_in_a_row_ = 0;
+  pool_.run(2, [&](std::size_t i) {
+    Net& net = i == 0 ? policy_ : critic_;
+    const double clip = std::min(1.0, o.max_grad_norm / (net.norm + 1e-6));
+    net.optimizer.step(net.parameters, net.gradient, i == 0 ? stats_.policy_lr : stats_.value_lr, clip);
+    if (i == 1) return;
+    const std::span<T> log_std = std::span<T>(net.parameters).subspan(net.network);
+    for (T& v : log_std) v = std::clamp(v, T(kMinLogStd), T(kMaxLogStd));
+    const T decay = T(o.proximal_decay);
+    for (std::size_t k = 0; k < average_.size(); ++k) average_[k] = decay * average_[k] + (T(1) - decay) * net.parameters[k];
+  });
+}
+
+template <class T>
+void CpuLearner<T>::diagnose(const Batch& batch, const UpdateContext& context) {
+  std::copy(ratio_.begin(), ratio_.end(), float_ratio_.begin());
+  std::copy(ratio_advantage_.begin(), ratio_advantage_.end(), float_advantage_.begin());
+  std::copy(multiplier_.begin(), multiplier_.end(), float_multiplier_.begin());
+  for (std::size_t i = 0; i < batch.size; ++i) {
+    gap_[i] = version_ - batch.version[i];
+    age_[i] = static_cast<double>(context.env_steps) - batch.env_step[i];
+  }
+  DiagnosticsInput in;
+  in.log_ratio = float_ratio_;
+  in.advantage = float_advantage_;
+  in.multiplier = float_multiplier_;
+  in.gap = gap_;
+  in.age = age_;
+  in.dims = per_dimension_ ? batch.action_dims : 1;
+  in.t_old = setup_.t_old;
+  in.window = setup_.window;
+  in.epsilon = setup_.surrogate.epsilon;
+  in.clips_to_zero = surrogate_.clips_to_zero();
+  diagnostics_.compute(in);
+}
+
+template <class T>
+void CpuLearner<T>::copy_weights(Weights& out) const {
+  out.version = version_;
+  out.policy.assign(policy_.parameters.begin(), policy_.parameters.end());
+  out.critic.assign(critic_.parameters.begin(), critic_.parameters.end());
+  out.scale = scale_;
+}
+
+template <class T>
+void CpuLearner<T>::save(ByteWriter& out) const {
+  out.value(version_);
+  out.value(skipped_);
+  out.value(skipped_in_a_row_);
+  for (const Net* net : {&policy_, &critic_}) {
+    out.array(net->parameters);
+    net->optimizer.save(out);
+  }
+  out.array(average_);
+  out.array(scale_.mean);
+  out.array(scale_.inverse_std);
+  out.value(scale_.limit);
+}
+
+template <class T>
+void CpuLearner<T>::load(ByteReader& in) {
+  version_ = in.value<std::int64_t>();
+  skipped_ = in.value<std::int64_t>();
+  skipped_in_a_row_ = in.value<std::int64_t>();
+  for (Net* net : {&policy_, &critic_}) {
+    in.array_into(std::span<T>(net->parameters));
+    net->optimizer.load(in);
+  }
+  in.array_into(std::span<T>(average_));
+  in.array_into(std::span<float>(scale_.mean));
+  in.array_into(std::span<float>(scale_.inverse_std));
+  scale_.limit = in.value<float>();
+}
+
+template class CpuLearner<float>;
+template class CpuLearner<double>;
+
+}  // namespace gipo

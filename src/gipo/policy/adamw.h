@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gipo/core/bytes.h"
+
+namespace gipo {
+
+// AdamW (decoupled weight decay) over one flat parameter buffer.
+template <class T>
+class AdamW {
+ public:
+  struct Settings {
+    double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-5, weight_decay = 0;
+  };
+
+  AdamW(std::size_t size, const Settings& settings) : settings_(settings), first_(size), second_(size) {}
+
+  // One step; the gradient is taken times `scale` (the norm clip).
+  void step(std::span<T> parameters, std::span<const T> gradient, double learning_rate, double scale) {
+    ++steps_;
+    const auto n = static_cast<double>(steps_);
+    const T beta1 = T(settings_.beta1), beta2 = T(settings_.beta2), epsilon = T(settings_.epsilon);
+    const T rate = T(learning_rate / (1.0 - std::pow(settings_.beta1, n)));
+    const T second_scale = T(1.0 / (1.0 - std::pow(settings_.beta2, n)));
+    const T keep = T(1.0 - learning_rate * settings_.weight_decay), factor = T(scale);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const T g = gradient[i] * factor;
+      first_[i] = beta1 * first_[i] + (T(1) - beta1) * g;
+      second_[i] = beta2 * second_[i] + (T(1) - beta2) * g * g;
+      parameters[i] = keep * parameters[i] - rate * first_[i] / (std::sqrt(second_[i] * second_scale) + epsilon);
+    }
+  }
+
+  void save(ByteWriter& out) const {
+    out.value(steps_);
+    out.array(first_);
+    out.array(second_);
+  }
+  void load(ByteReader& in) {
+    steps_ = in.value<std::int64_t>();
+    in.array_into(std::span<T>(first_));
+    in.array_into(std::span<T>(second_));
+  }
+
+ private:
+  Settings settings_;
+  std::int64_t steps_ = 0;
+  std::vector<T> first_, second_;
+};
+
+}  // namespace gipo

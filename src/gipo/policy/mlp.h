@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gipo {
+
+class RandomStream;
+
+enum class Activation { kTanh, kRelu };
+
+struct MlpShape {
+  std::size_t input = 0;
+  std::vector<std::int64_t> hidden;
+  std::size_t output = 0;
+  Activation activation = Activation::kTanh;
+  bool layer_norm = false;  // after every hidden activation
+};
+
+// Where one tensor of a network lies in its flat parameter buffer; matrices are [rows, columns], row-major.
+struct TensorSlice {
+  std::string name;
+  std::size_t offset = 0;
+  std::vector<std::int64_t> shape;
+};
+
+// A multi-layer perceptron with closed-form gradients over an external flat parameter buffer. Keeps the activations of
+// its last forward for backward, in workspace made once for max_rows samples. One thread at a time; make one per user.
+template <class T>
+class Mlp {
+ public:
+  Mlp(const MlpShape& shape, std::size_t max_rows);
+
+  const MlpShape& shape() const { return shape_; }
+  std::size_t parameter_count() const { return parameter_count_; }
+  // Tensors in torch's names and layout: "0.weight" [out, in], "0.bias" [out], "0.norm.weight", "0.norm.bias".
+  std::vector<TensorSlice> slices() const;
+
+  // Orthogonal weights (gain sqrt 2 inside, output_gain at the end), zero biases, unit norms.
+  void initialise(std::span<T> parameters, RandomStream& random, double output_gain) const;
+
+  // x: [rows, input], one sample after another. Returns the outputs [rows, output]; they stay valid until the next call.
+  const T* forward(std::span<const T> parameters, const T* x, std::size_t rows);
+  // Adds nothing: overwrites `gradient` with that of the last forward, its first `rows` samples, for d_output [rows, output].
+  void backward(std::span<const T> parameters, const T* x, std::size_t rows, const T* d_output, std::span<T> gradient);
+
+ private:
+  struct Layer {
+    std::size_t in = 0, out = 0;
+    std::size_t weight = 0, bias = 0, norm_weight = 0, norm_bias = 0;  // offsets
+    bool hidden = false;
+    std::vector<T> activation;   // [max_rows, out] after the activation function; the output layer: its output
+    std::vector<T> normalised;   // [max_rows, out] LayerNorm: before gain and bias
+    std::vector<T> output;       // [max_rows, out] LayerNorm: what the next layer sees
+    std::vector<T> inverse_std;  // [max_rows]
+  };
+  const T* layer_output(const Layer& layer) const {
+    return (layer.hidden && shape_.layer_norm ? layer.output : layer.activation).data();
+  }
+  void normalise_rows(Layer& layer, std::span<const T> parameters, std::size_t rows);
+  void backward_norm(const Layer& layer, std::span<const T> parameters, std::size_t rows, T* d, std::span<T> gradient);
+
+  MlpShape shape_;
+  std::size_t parameter_count_ = 0, max_rows_ = 0;
+  std::vector<Layer> layers_;
+  std::vector<T> delta_, delta_below_;  // [max_rows, widest layer]
+};
+
+}  // namespace gipo

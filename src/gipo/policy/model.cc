@@ -1,0 +1,119 @@
+#include "gipo/policy/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gipo/core/error.h"
+
+namespace gipo {
+namespace {
+
+bool bounded(const ActionSpace& action) {
+  const auto finite = [](double v) { return std::isfinite(v); };
+  return std::all_of(action.low.begin(), action.low.end(), finite) &&
+         std::all_of(action.high.begin(), action.high.end(), finite);
+}
+
+DistributionSpec make_distribution(const PolicyOptions& options, const EnvSpec& env) {
+  const bool box = env.action.kind == ActionSpace::Kind::kBox;
+  const auto refuse = [&](const std::string& why) {
+    throw Error(fmt::format("policy.distribution = \"{}\" does not fit {}: {}", options.distribution, env.id, why));
+  };
+  DistributionSpec spec;
+  spec.dims = env.action.dims();
+  if (!box) {
+    if (options.distribution == "gaussian" || options.distribution == "binned") {
+      refuse("its actions are discrete; wanted auto or categorical");
+    }
+    spec.choices = env.action.choices;
+    return spec;
+  }
+  if (options.distribution == "categorical") refuse("its actions are continuous; wanted auto, gaussian or binned");
+  if (options.distribution == "binned") {
+    if (!bounded(env.action)) refuse("its action range is unbounded; wanted auto or gaussian");
+    spec.choices.assign(spec.dims, options.bins);
+    return spec;
+  }
+  spec.kind = DistributionKind::kGaussian;
+  return spec;
+}
+
+std::size_t count_parameters(const MlpShape& shape) { return Mlp<float>(shape, 0).parameter_count(); }
+
+}  // namespace
+
+std::size_t ModelSpec::policy_parameters() const {
+  return count_parameters(policy_shape) + distribution.extra_parameters();
+}
+std::size_t ModelSpec::critic_parameters() const { return count_parameters(critic_shape); }
+
+ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
+  ModelSpec spec;
+  spec.observation_size = env.observation_size;
+  spec.action = env.action;
+  spec.distribution = make_distribution(options, env);
+  const Activation activation = options.activation == "tanh" ? Activation::kTanh : Activation::kRelu;
+  spec.policy_shape = {env.observation_size, options.hidden, spec.distribution.outputs(), activation,
+                       options.layer_norm};
+  spec.critic_shape = {env.observation_size, options.hidden, 1, activation, options.layer_norm};
+  spec.init_log_std = options.init_log_std;
+  return spec;
+}
+
+void to_env_action(const ModelSpec& spec, std::span<const float> action, std::span<double> env_action) {
+  if (spec.action.kind != ActionSpace::Kind::kBox) {
+    std::copy(action.begin(), action.end(), env_action.begin());
+    return;
+  }
+  const bool binned = spec.distribution.kind == DistributionKind::kCategorical;
+  for (std::size_t d = 0; d < action.size(); ++d) {
+    const double low = spec.action.low[d], high = spec.action.high[d], a = action[d];
+    if (binned) {
+      env_action[d] = low + (high - low) * a / static_cast<double>(spec.distribution.choices[d] - 1);
+    } else if (std::isfinite(low) && std::isfinite(high)) {
+      env_action[d] = std::clamp(low + (high - low) * 0.5 * (a + 1.0), low, high);
+    } else {
+      env_action[d] = std::clamp(a, low, high);
+    }
+  }
+}
+
+template <class T>
+void initialise_policy(const ModelSpec& spec, std::span<T> parameters, RandomStream& random) {
+  const std::size_t network = count_parameters(spec.policy_shape);
+  Mlp<T>(spec.policy_shape, 0).initialise(parameters.first(network), random, 0.01);
+  std::fill(parameters.begin() + static_cast<std::ptrdiff_t>(network), parameters.end(), T(spec.init_log_std));
+}
+
+template <class T>
+void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStream& random) {
+  Mlp<T>(spec.critic_shape, 0).initialise(parameters, random, 1.0);
+}
+
+template void initialise_policy<float>(const ModelSpec&, std::span<float>, RandomStream&);
+template void initialise_policy<double>(const ModelSpec&, std::span<double>, RandomStream&);
+template void initialise_critic<float>(const ModelSpec&, std::span<float>, RandomStream&);
+template void initialise_critic<double>(const ModelSpec&, std::span<double>, RandomStream&);
+
+Inference::Inference(const ModelSpec& spec, std::size_t max_rows)
+    : observation_size_(spec.observation_size),
+      policy_(spec.policy_shape, max_rows),
+      critic_(spec.critic_shape, max_rows),
+      scaled_(max_rows * spec.observation_size) {}
+
+DistributionView<float> Inference::policy(const Weights& weights, std::span<const float> observations) {
+  weights.scale.apply(observations, scaled_.data());
+  const std::span<const float> all(weights.policy);
+  const std::size_t network = policy_.parameter_count();
+  const float* out = policy_.forward(all.first(network), scaled_.data(), observations.size() / observation_size_);
+  return {out, all.subspan(network)};
+}
+
+const float* Inference::values(const Weights& weights, std::span<const float> observations) {
+  weights.scale.apply(observations, scaled_.data());
+  return critic_.forward(weights.critic, scaled_.data(), observations.size() / observation_size_);
+}
+
+}  // namespace gipo

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gipo/core/config.h"
+#include "gipo/env/env.h"
+#include "gipo/policy/distribution.h"
+#include "gipo/policy/mlp.h"
+#include "gipo/policy/normaliser.h"
+
+namespace gipo {
+
+// The networks of a task: what the actor, the learner and a loaded policy must agree on.
+struct ModelSpec {
+  std::size_t observation_size = 0;
+  ActionSpace action;              // the task's
+  DistributionSpec distribution;   // the policy's
+  MlpShape policy_shape, critic_shape;
+  double init_log_std = 0;
+
+  std::size_t policy_parameters() const;  // the network's, then the distribution's extra ones
+  std::size_t critic_parameters() const;
+};
+
+// Throws Error where the distribution does not fit the task's actions.
+ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env);
+
+// The policy's action as the task takes it. Gaussian and binned actions live in units where a bounded range is -1 to 1;
+// they are scaled to the task's range and clipped to it.
+void to_env_action(const ModelSpec& spec, std::span<const float> action, std::span<double> env_action);
+
+// An immutable state of the policy as actors see it: weights, the scale of observations, and the version, i.e. the
+// number of optimizer updates behind them.
+struct Weights {
+  std::int64_t version = 0;
+  std::vector<float> policy, critic;
+  ObservationScale scale;
+};
+
+// Weights by an own random stream: orthogonal, small at the policy's output.
+template <class T>
+void initialise_policy(const ModelSpec& spec, std::span<T> parameters, RandomStream& random);
+template <class T>
+void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStream& random);
+
+// The final policy as a safetensors file: tensors under policy.* and critic.*, the scale under observation.*, and in
+// the metadata the task, the version and the distribution.
+std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id);
+// Throws Error, naming `where`, when a tensor is missing or of another shape.
+Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where);
+
+// Evaluates a policy on rows of raw observations, with workspace for max_rows. One thread.
+class Inference {
+ public:
+  Inference(const ModelSpec& spec, std::size_t max_rows);
+
+  // Distribution outputs for observations [rows, observation_size]; valid until the next call.
+  DistributionView<float> policy(const Weights& weights, std::span<const float> observations);
+  // Values [rows] of the critic; valid until the next call.
+  const float* values(const Weights& weights, std::span<const float> observations);
+
+ private:
+  std::size_t observation_size_;
+  Mlp<float> policy_, critic_;
+  std::vector<float> scaled_;  // [max_rows, observation_size]
+};
+
+}  // namespace gipo

@@ -1,0 +1,77 @@
+#include "gipo/policy/normaliser.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gipo/core/bytes.h"
+#include "gipo/core/error.h"
+
+namespace gipo {
+namespace {
+
+constexpr float kLimit = 10.0f;  // of normalised observations
+constexpr double kMinVariance = 1e-8;
+
+}  // namespace
+
+void RunningMoments::add(std::span<const float> rows) {
+  const std::size_t dims = mean_.size();
+  const auto n = static_cast<double>(rows.size() / dims);
+  if (rows.empty()) return;
+  const double total = count_ + n;
+  for (std::size_t d = 0; d < dims; ++d) {
+    // The batch's own moments first, then merged: stable whatever the running mean is.
+    double sum = 0, square = 0;
+    for (std::size_t i = d; i < rows.size(); i += dims) sum += rows[i];
+    const double mean = sum / n;
+    for (std::size_t i = d; i < rows.size(); i += dims) square += (rows[i] - mean) * (rows[i] - mean);
+    const double shift = mean - mean_[d];
+    square_[d] += square + shift * shift * count_ * n / total;
+    mean_[d] += shift * n / total;
+  }
+  count_ = total;
+}
+
+void RunningMoments::save(ByteWriter& out) const {
+  out.value(count_);
+  out.array(mean_);
+  out.array(square_);
+}
+
+void RunningMoments::load(ByteReader& in) {
+  count_ = in.value<double>();
+  in.array_into(std::span<double>(mean_));
+  in.array_into(std::span<double>(square_));
+}
+
+ObservationScale ObservationScale::identity(std::size_t dims) {
+  ObservationScale scale;
+  scale.mean.assign(dims, 0.0f);
+  scale.inverse_std.assign(dims, 1.0f);
+  return scale;
+}
+
+void ObservationScale::set(const RunningMoments& moments) {
+  GIPO_CHECK(moments.dims() == mean.size());
+  if (moments.count() < 2) return;
+  limit = kLimit;
+  for (std::size_t d = 0; d < mean.size(); ++d) {
+    mean[d] = static_cast<float>(moments.mean(d));
+    inverse_std[d] = static_cast<float>(1.0 / std::sqrt(moments.variance(d) + kMinVariance));
+  }
+}
+
+template <class T>
+void ObservationScale::apply(std::span<const float> rows, T* out) const {
+  const std::size_t dims = mean.size();
+  for (std::size_t r = 0; r < rows.size(); r += dims) {
+    for (std::size_t d = 0; d < dims; ++d) {
+      out[r + d] = static_cast<T>(std::clamp((rows[r + d] - mean[d]) * inverse_std[d], -limit, limit));
+    }
+  }
+}
+
+template void ObservationScale::apply<float>(std::span<const float>, float*) const;
+template void ObservationScale::apply<double>(std::span<const float>, double*) const;
+
+}  // namespace gipo

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace gipo {
+
+class ByteReader;
+class ByteWriter;
+
+// Running count, mean and summed square deviation of every observation dimension, in double.
+class RunningMoments {
+ public:
+  explicit RunningMoments(std::size_t dims = 0) : mean_(dims), square_(dims) {}
+
+  void add(std::span<const float> rows);  // [n, dims]
+  double count() const { return count_; }
+  double mean(std::size_t d) const { return mean_[d]; }
+  double variance(std::size_t d) const { return count_ > 0 ? square_[d] / count_ : 0.0; }
+  std::size_t dims() const { return mean_.size(); }
+
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);
+
+ private:
+  double count_ = 0;
+  std::vector<double> mean_, square_;
+};
+
+// What the networks see of an observation: (x - mean) * inverse_std, within +-limit. Travels with the weights.
+struct ObservationScale {
+  std::vector<float> mean, inverse_std;  // [dims]
+  float limit = std::numeric_limits<float>::infinity();
+
+  static ObservationScale identity(std::size_t dims);
+  void set(const RunningMoments& moments);
+  template <class T>
+  void apply(std::span<const float> rows, T* out) const;  // [n, dims]
+};
+
+}  // namespace gipo

@@ -1,0 +1,285 @@
+#include "gipo/replay/replay_buffer.h"
+
+#include <algorithm>
+
+#include "gipo/core/bytes.h"
+#include "gipo/core/checksum.h"
+#include "gipo/core/error.h"
+
+namespace gipo {
+namespace {
+
+template <class T>
+void copy_rows(const std::vector<T>& from, std::size_t from_row, std::size_t rows, std::vector<T>& to,
+               std::size_t to_row, std::size_t width) {
+  std::copy_n(from.data() + from_row * width, rows * width, to.data() + to_row * width);
+}
+
+constexpr std::uint64_t kTerminated = 1, kTruncated = 2;
+
+}  // namespace
+
+template <class Other, class F>
+void ReplayBuffer::Arena::for_each(const ReplayShape& shape, Other& other, F&& f) {
+  f(observation, other.observation, shape.observation_size);
+  f(action, other.action, shape.action_dims);
+  f(log_prob, other.log_prob, shape.action_dims);
+  f(reward, other.reward, std::size_t{1});
+  f(advantage, other.advantage, std::size_t{1});
+  f(target, other.target, std::size_t{1});
+  f(version, other.version, std::size_t{1});
+}
+
+ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
+    : shape_(shape), random_(random), moments_(shape.observation_size) {
+  GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0);
+  // An eighth more than the steps themselves, for final observations; short segments may make it grow.
+  grow(shape.capacity + shape.capacity / 8 + 2 * (shape.segment_length + 1));
+  records_.resize(shape.capacity / shape.segment_length + 1);
+}
+
+std::size_t ReplayBuffer::bytes_per_transition(const ReplayShape& shape) {
+  return sizeof(float) * (shape.observation_size + 2 * shape.action_dims + 3) + sizeof(std::int64_t);
+}
+
+void ReplayBuffer::insert(const Segment& segment) {
+  const std::lock_guard lock(mutex_);
+  GIPO_CHECK(segment.length > 0 && segment.length <= shape_.segment_length);
+  while (size_ + segment.length > shape_.capacity) evict_oldest();
+  Record r;
+  r.row = find_rows(segment.length + 1);
+  r.length = segment.length;
+  r.first_env_step = segment.first_env_step;
+  r.env_step_stride = segment.env_step_stride;
+  r.actor = segment.actor;
+  r.incarnation = segment.incarnation;
+  r.sequence = segment.sequence;
+  r.flags = (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0);
+  arena_.for_each(shape_, segment, [&](auto& held, const auto& given, std::size_t width) {
+    copy_rows(given, 0, r.length, held, r.row, width);
+  });
+  copy_rows(segment.observation, r.length, 1, arena_.observation, r.row + r.length, shape_.observation_size);
+  next_row_ = r.row + r.length + 1;
+  push_record(r);
+  size_ += r.length;
+  inserted_ += r.length;
+  moments_.add({segment.observation.data(), r.length * shape_.observation_size});
+}
+
+void ReplayBuffer::push_record(const Record& r) {
+  if (record_count_ == records_.size()) {
+    std::rotate(records_.begin(), records_.begin() + static_cast<std::ptrdiff_t>(first_record_), records_.end());
+    first_record_ = 0;
+    records_.resize(2 * records_.size());
+  }
+  record(record_count_++) = r;
+}
+
+void ReplayBuffer::evict_oldest() {
+  GIPO_CHECK(record_count_ > 0);
+  size_ -= record(0).length;
+  evicted_ += record(0).length;
+  first_record_ = (first_record_ + 1) % records_.size();
+  --record_count_;
+}
+
+std::size_t ReplayBuffer::find_rows(std::size_t needed) {
+  if (record_count_ == 0) return needed <= rows_ ? 0 : (grow(needed), 0);
+  const std::size_t oldest = record(0).row;
+  if (next_row_ > oldest) {  // free: [next_row_, rows_) and [0, oldest)
+    if (rows_ - next_row_ >= needed) return next_row_;
+    if (needed < oldest) return 0;
+  } else if (oldest - next_row_ > needed) {  // free: [next_row_, oldest)
+    return next_row_;
+  }
+  grow(rows_ + rows_ / 2 + needed);
+  return next_row_;
+}
+
+// Moves what is held to the front of a larger arena, in order.
+void ReplayBuffer::grow(std::size_t rows) {
+  Arena larger;
+  larger.for_each(shape_, larger, [&](auto& array, auto&, std::size_t width) { array.resize(rows * width); });
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < record_count_; ++i) {
+    Record& r = record(i);
+    larger.for_each(shape_, arena_, [&](auto& to, const auto& from, std::size_t width) {
+      copy_rows(from, r.row, r.length + 1, to, at, width);
+    });
+    r.row = at;
+    at += r.length + 1;
+  }
+  arena_ = std::move(larger);
+  rows_ = rows;
+  next_row_ = at;
+}
+
+bool ReplayBuffer::sample(Batch& batch) {
+  const std::lock_guard lock(mutex_);
+  if (record_count_ == 0) return false;
+  batch.windows.clear();
+  if (shape_.sampling == Sampling::kSegments) {
+    sample_segments(batch);
+  } else {
+    sample_steps(batch);
+  }
+  return true;
+}
+
+void ReplayBuffer::sample_segments(Batch& batch) {
+  const std::size_t width = shape_.observation_size;
+  for (std::size_t at = 0; at < batch.size;) {
+    const Record& r = record(random_.below(record_count_));
+    const std::size_t count = std::min(r.length, batch.size - at);
+    const std::size_t offset = count < r.length ? random_.below(r.length - count + 1) : 0;
+    copy_steps(r, offset, count, at, batch);
+    copy_rows(arena_.observation, r.row + offset + count, 1, batch.observation, batch.size + batch.windows.size(), width);
+    batch.windows.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0});
+    at += count;
+  }
+}
+
+void ReplayBuffer::sample_steps(Batch& batch) {
+  for (std::size_t at = 0; at < batch.size; ++at) {
+    Step s;
+    if (shape_.sampling == Sampling::kEpochs) {
+      s = next_of_epoch();
+    } else {
+      // Rejection makes every step equally likely, whatever the length of its segment.
+      do {
+        s = {random_.below(record_count_), random_.below(shape_.segment_length)};
+      } while (s.offset >= record(s.record).length);
+    }
+    copy_steps(record(s.record), s.offset, 1, at, batch);
+  }
+}
+
+ReplayBuffer::Step ReplayBuffer::next_of_epoch() {
+  if (order_at_ == order_.size() || order_inserted_ != inserted_) {
+    order_.clear();
+    for (std::size_t i = 0; i < record_count_; ++i) {
+      for (std::size_t t = 0; t < record(i).length; ++t) order_.push_back({i, t});
+    }
+    for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random_.below(i)]);
+    order_at_ = 0;
+    order_inserted_ = inserted_;
+  }
+  return order_[order_at_++];
+}
+
+void ReplayBuffer::copy_steps(const Record& r, std::size_t offset, std::size_t count, std::size_t at,
+                              Batch& batch) const {
+  const std::size_t row = r.row + offset;
+  copy_rows(arena_.observation, row, count, batch.observation, at, shape_.observation_size);
+  copy_rows(arena_.action, row, count, batch.action, at, shape_.action_dims);
+  copy_rows(arena_.log_prob, row, count, batch.log_prob, at, shape_.action_dims);
+  copy_rows(arena_.reward, row, count, batch.reward, at, 1);
+  copy_rows(arena_.advantage, row, count, batch.advantage, at, 1);
+  copy_rows(arena_.target, row, count, batch.target, at, 1);
+  copy_rows(arena_.version, row, count, batch.version, at, 1);
+  for (std::size_t t = 0; t < count; ++t) {
+    batch.env_step[at + t] = r.first_env_step + r.env_step_stride * static_cast<double>(offset + t);
+  }
+}
+
+std::size_t ReplayBuffer::size() const {
+  const std::lock_guard lock(mutex_);
+  return size_;
+}
+
+std::size_t ReplayBuffer::segments() const {
+  const std::lock_guard lock(mutex_);
+  return record_count_;
+}
+
+std::uint64_t ReplayBuffer::inserted() const {
+  const std::lock_guard lock(mutex_);
+  return inserted_;
+}
+
+std::uint64_t ReplayBuffer::evicted() const {
+  const std::lock_guard lock(mutex_);
+  return evicted_;
+}
+
+void ReplayBuffer::copy_moments(RunningMoments& out) const {
+  const std::lock_guard lock(mutex_);
+  out = moments_;
+}
+
+// Segments in order, each with its rows: independent of where the arena happens to hold them.
+void ReplayBuffer::save(ByteWriter& out) const {
+  const std::lock_guard lock(mutex_);
+  random_.save(out);
+  moments_.save(out);
+  out.value(inserted_);
+  out.value(evicted_);
+  out.value<std::uint64_t>(record_count_);
+  for (std::size_t i = 0; i < record_count_; ++i) {
+    Record r = record(i);
+    const std::size_t row = r.row;
+    r.row = 0;
+    out.value(r);
+    const auto rows = [&](const auto& array, std::size_t count, std::size_t width) {
+      out.array(std::span(array).subspan(row * width, count * width));
+    };
+    rows(arena_.observation, r.length + 1, shape_.observation_size);
+    rows(arena_.action, r.length, shape_.action_dims);
+    rows(arena_.log_prob, r.length, shape_.action_dims);
+    rows(arena_.reward, r.length, 1);
+    rows(arena_.advantage, r.length, 1);
+    rows(arena_.target, r.length, 1);
+    rows(arena_.version, r.length, 1);
+  }
+  out.array(order_);
+  out.value<std::uint64_t>(order_at_);
+  out.value(order_inserted_);
+}
+
+void ReplayBuffer::load(ByteReader& in) {
+  const std::lock_guard lock(mutex_);
+  random_.load(in);
+  moments_.load(in);
+  const auto inserted = in.value<std::uint64_t>(), evicted = in.value<std::uint64_t>();
+  const auto count = in.value<std::uint64_t>();
+  record_count_ = size_ = next_row_ = first_record_ = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    auto r = in.value<Record>();
+    if (r.length == 0 || r.length > shape_.segment_length || size_ + r.length > shape_.capacity) {
+      throw Error("saved replay holds a segment that does not fit: length " + std::to_string(r.length));
+    }
+    r.row = find_rows(r.length + 1);
+    const auto rows = [&](auto& array, std::size_t n, std::size_t width) {
+      in.array_into(std::span(array).subspan(r.row * width, n * width));
+    };
+    rows(arena_.observation, r.length + 1, shape_.observation_size);
+    rows(arena_.action, r.length, shape_.action_dims);
+    rows(arena_.log_prob, r.length, shape_.action_dims);
+    rows(arena_.reward, r.length, 1);
+    rows(arena_.advantage, r.length, 1);
+    rows(arena_.target, r.length, 1);
+    rows(arena_.version, r.length, 1);
+    next_row_ = r.row + r.length + 1;
+    push_record(r);
+    size_ += r.length;
+  }
+  inserted_ = inserted;
+  evicted_ = evicted;
+  order_ = in.array<Step>();
+  order_at_ = in.value<std::uint64_t>();
+  order_inserted_ = in.value<std::uint64_t>();
+  for (const Step& s : order_) {
+    if (order_inserted_ == inserted_ && (s.record >= record_count_ || s.offset >= record(s.record).length)) {
+      throw Error("saved replay holds a pass over steps that are not there");
+    }
+  }
+  if (order_at_ > order_.size()) throw Error("saved replay holds a pass beyond its end");
+}
+
+std::uint32_t ReplayBuffer::fingerprint() const {
+  ByteWriter out;
+  save(out);
+  return crc32c(out.bytes());
+}
+
+}  // namespace gipo

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gipo/core/random.h"
+#include "gipo/policy/normaliser.h"
+#include "gipo/replay/batch.h"
+#include "gipo/replay/segment.h"
+
+namespace gipo {
+
+enum class Sampling {
+  kSegments,     // whole segments, uniformly, so that advantages can be recomputed on them
+  kTransitions,  // single steps, uniformly
+  kEpochs,       // single steps in shuffled passes over all that is held
+};
+
+struct ReplayShape {
+  std::size_t capacity = 0;        // transitions
+  std::size_t segment_length = 0;  // the longest segment
+  std::size_t observation_size = 0, action_dims = 0;
+  Sampling sampling = Sampling::kSegments;
+};
+
+// Actor -> insert -> [FIFO over segments, capacity in transitions] -> sample -> Batch.
+// One of the two objects that cross threads: every member function may be called from any thread. The order of inserts
+// and samples decides everything in it; lockstep mode fixes that order.
+class ReplayBuffer {
+ public:
+  ReplayBuffer(const ReplayShape& shape, RandomStream random);
+
+  // Copies the segment in and evicts the oldest ones beyond the capacity.
+  void insert(const Segment& segment);
+  // Fills the whole batch, or returns false when nothing is held yet. A segment longer than what is left of the batch
+  // gives a random run of its steps.
+  bool sample(Batch& batch);
+
+  std::size_t size() const;          // transitions held
+  std::size_t segments() const;      // segments held
+  std::uint64_t inserted() const;    // transitions, ever
+  std::uint64_t evicted() const;     // transitions, ever
+  // Moments of every observation ever inserted, for the observation scale.
+  void copy_moments(RunningMoments& out) const;
+
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);
+  std::uint32_t fingerprint() const;  // checksum of what save writes
+
+  static std::size_t bytes_per_transition(const ReplayShape& shape);
+
+ private:
+  struct Record {  // one segment held
+    std::size_t row = 0, length = 0;
+    double first_env_step = 0, env_step_stride = 0;
+    std::uint64_t actor = 0, incarnation = 0, sequence = 0;
+    std::uint64_t flags = 0;  // bit 0: terminated, bit 1: truncated
+  };
+  struct Step {  // one transition held
+    std::uint64_t record = 0, offset = 0;
+  };
+
+  Record& record(std::size_t i) { return records_[(first_record_ + i) % records_.size()]; }
+  const Record& record(std::size_t i) const { return records_[(first_record_ + i) % records_.size()]; }
+  void push_record(const Record& r);
+  void evict_oldest();
+  std::size_t find_rows(std::size_t needed);  // contiguous free rows; makes the arena larger where there are none
+  void grow(std::size_t needed);
+  void copy_steps(const Record& r, std::size_t offset, std::size_t count, std::size_t at, Batch& batch) const;
+  void sample_segments(Batch& batch);
+  void sample_steps(Batch& batch);
+  Step next_of_epoch();
+
+  mutable std::mutex mutex_;
+  ReplayShape shape_;
+  RandomStream random_;
+  RunningMoments moments_;
+  std::vector<Record> records_;  // ring
+  std::size_t first_record_ = 0, record_count_ = 0;
+  std::size_t size_ = 0, next_row_ = 0;
+  std::uint64_t inserted_ = 0, evicted_ = 0;
+
+  // A ring of rows; a segment of T steps takes T+1 adjacent ones, the last for its final observation.
+  struct Arena {
+    std::vector<float> observation;             // [rows, observation_size]
+    std::vector<float> action, log_prob;        // [rows, action_dims]
+    std::vector<float> reward, advantage, target;  // [rows]
+    std::vector<std::int64_t> version;          // [rows]
+
+    // f(this array, the same array of `other`, values per row)
+    template <class Other, class F>
+    void for_each(const ReplayShape& shape, Other& other, F&& f);
+  };
+  Arena arena_;
+  std::size_t rows_ = 0;
+
+  // kEpochs: the pass under way.
+  std::vector<Step> order_;
+  std::size_t order_at_ = 0;
+  std::uint64_t order_inserted_ = 0;  // inserted_ when the order was made; a new rollout begins a new pass
+};
+
+}  // namespace gipo

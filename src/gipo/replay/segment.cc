@@ -1,0 +1,62 @@
+#include "gipo/replay/segment.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gipo/core/bytes.h"
+#include "gipo/core/error.h"
+
+namespace gipo {
+
+Segment::Segment(std::size_t capacity, std::size_t observation_size, std::size_t action_dims)
+    : observation((capacity + 1) * observation_size),
+      action(capacity * action_dims),
+      log_prob(capacity * action_dims),
+      reward(capacity),
+      value(capacity + 1),
+      advantage(capacity),
+      target(capacity),
+      version(capacity) {}
+
+bool Segment::finite(std::size_t observation_size, std::size_t action_dims) const {
+  const auto all = [](const std::vector<float>& v, std::size_t n) {
+    return std::all_of(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(n), [](float x) { return std::isfinite(x); });
+  };
+  return all(observation, (length + 1) * observation_size) && all(action, length * action_dims) &&
+         all(log_prob, length * action_dims) && all(reward, length) && all(value, length + 1);
+}
+
+void Segment::save(ByteWriter& out) const {
+  out.value(actor);
+  out.value(incarnation);
+  out.value(sequence);
+  out.value<std::uint64_t>(length);
+  out.value<std::uint8_t>(terminated);
+  out.value<std::uint8_t>(truncated);
+  out.value(first_env_step);
+  out.value(env_step_stride);
+  out.array(observation);
+  out.array(action);
+  out.array(log_prob);
+  out.array(reward);
+  out.array(version);
+}
+
+void Segment::load(ByteReader& in) {
+  actor = in.value<std::uint64_t>();
+  incarnation = in.value<std::uint64_t>();
+  sequence = in.value<std::uint64_t>();
+  length = in.value<std::uint64_t>();
+  if (length > reward.size()) throw Error("saved segment is longer than the longest: " + std::to_string(length));
+  terminated = in.value<std::uint8_t>() != 0;
+  truncated = in.value<std::uint8_t>() != 0;
+  first_env_step = in.value<double>();
+  env_step_stride = in.value<double>();
+  in.array_into(std::span<float>(observation));
+  in.array_into(std::span<float>(action));
+  in.array_into(std::span<float>(log_prob));
+  in.array_into(std::span<float>(reward));
+  in.array_into(std::span<std::int64_t>(version));
+}
+
+}  // namespace gipo

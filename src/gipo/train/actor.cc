@@ -1,0 +1,143 @@
+#include "gipo/train/actor.h"
+
+#include <algorithm>
+
+#include "gipo/core/bytes.h"
+#include "gipo/objective/advantage.h"
+#include "gipo/replay/replay_buffer.h"
+
+namespace gipo {
+
+Actor::Actor(const Plan& plan, std::size_t index)
+    : plan_(plan),
+      index_(index),
+      inference_(plan.model, std::max(plan.envs_per_actor, plan.segment_length + 1)),
+      observation_(plan.envs_per_actor * plan.env.observation_size),
+      env_observation_(plan.env.observation_size),
+      env_action_(plan.env.action.dims()) {
+  const auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
+  for (std::size_t i = 0; i < plan.envs_per_actor; ++i) {
+    const std::size_t number = index * plan.envs_per_actor + i;
+    Slot slot{make_env(plan.env.id, plan.config.env.time_limit), RandomStream::derive(seed, "action", number),
+              Segment(plan.segment_length, plan.env.observation_size, plan.env.action.dims())};
+    slot.env->reset(derive_seed(seed, "env", number));
+    slots_.push_back(std::move(slot));
+    observe(slots_.back(), observation_.data() + i * plan.env.observation_size);
+  }
+}
+
+void Actor::observe(const Slot& slot, float* out) {
+  slot.env->observe(env_observation_);
+  std::transform(env_observation_.begin(), env_observation_.end(), out, [](double v) { return static_cast<float>(v); });
+}
+
+void Actor::step(const Weights& weights, std::int64_t env_steps) {
+  const DistributionView<float> pi = inference_.policy(weights, observation_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, pi, weights, env_steps);
+  // Segments that ended are closed after all have stepped: closing uses the same inference workspace.
+  for (Slot& slot : slots_) {
+    const Segment& s = slot.open;
+    if (s.length == plan_.segment_length || s.terminated || s.truncated) close(slot, weights);
+  }
+}
+
+void Actor::step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights,
+                      std::int64_t env_steps) {
+  Slot& slot = slots_[i];
+  Segment& s = slot.open;
+  const std::size_t width = plan_.env.observation_size, dims = plan_.env.action.dims(), t = s.length;
+  float* now = observation_.data() + i * width;
+  if (t == 0) s.first_env_step = static_cast<double>(env_steps);
+
+  const std::span<float> action(s.action.data() + t * dims, dims);
+  sample_action(plan_.model.distribution, pi, i, slot.action_random, action, {s.log_prob.data() + t * dims, dims});
+  to_env_action(plan_.model, action, env_action_);
+  const StepResult result = slot.env->step(env_action_);
+
+  std::copy_n(now, width, s.observation.data() + t * width);
+  observe(slot, now);
+  std::copy_n(now, width, s.observation.data() + (t + 1) * width);
+  s.reward[t] = static_cast<float>(result.reward * plan_.config.env.reward_scale);
+  s.version[t] = weights.version;
+  s.terminated = result.terminated;
+  s.truncated = result.truncated;
+  s.length = t + 1;
+
+  slot.episode_return += result.reward;
+  ++slot.episode_length;
+  if (!result.terminated && !result.truncated) return;
+  episodes_.push_back({index_ * plan_.envs_per_actor + i, slot.episode_number++, slot.episode_return,
+                       slot.episode_length, env_steps + static_cast<std::int64_t>(plan_.envs()), weights.version,
+                       result.terminated});
+  slot.episode_return = 0;
+  slot.episode_length = 0;
+  slot.env->reset();
+  observe(slot, now);
+}
+
+void Actor::cut(const Weights& weights) {
+  for (Slot& slot : slots_) {
+    if (slot.open.length > 0) close(slot, weights);
+  }
+}
+
+void Actor::close(Slot& slot, const Weights& weights) {
+  Segment& s = slot.open;
+  s.actor = index_ * plan_.envs_per_actor + static_cast<std::size_t>(&slot - slots_.data());
+  s.sequence = slot.sequence++;
+  s.env_step_stride = static_cast<double>(plan_.envs());
+  const float* values = inference_.values(weights, {s.observation.data(), (s.length + 1) * plan_.env.observation_size});
+  std::copy_n(values, s.length + 1, s.value.data());
+  const AdvantageOptions& o = plan_.config.advantage;
+  gae<float>({{s.reward.data(), s.length}, {s.value.data(), s.length + 1}, s.terminated}, static_cast<float>(o.gamma),
+             static_cast<float>(o.lambda), {s.advantage.data(), s.length}, {s.target.data(), s.length});
+  if (spare_.empty()) spare_.emplace_back(plan_.segment_length, plan_.env.observation_size, plan_.env.action.dims());
+  finished_.push_back(std::move(s));
+  s = std::move(spare_.back());
+  spare_.pop_back();
+  s.clear();
+}
+
+void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
+  for (Segment& s : finished_) {
+    if (s.finite(plan_.env.observation_size, plan_.env.action.dims())) {
+      replay.insert(s);
+    } else {
+      ++rejected_;
+    }
+    spare_.push_back(std::move(s));
+  }
+  finished_.clear();
+  episodes.insert(episodes.end(), episodes_.begin(), episodes_.end());
+  episodes_.clear();
+}
+
+void Actor::save(ByteWriter& out) const {
+  out.value(rejected_);
+  out.array(observation_);
+  for (const Slot& slot : slots_) {
+    slot.env->save_state(out);
+    slot.action_random.save(out);
+    slot.open.save(out);
+    out.value(slot.episode_return);
+    out.value(slot.episode_length);
+    out.value(slot.episode_number);
+    out.value(slot.sequence);
+  }
+}
+
+void Actor::load(ByteReader& in) {
+  rejected_ = in.value<std::uint64_t>();
+  in.array_into(std::span<float>(observation_));
+  for (Slot& slot : slots_) {
+    slot.env->load_state(in);
+    slot.action_random.load(in);
+    slot.open.load(in);
+    slot.episode_return = in.value<double>();
+    slot.episode_length = in.value<std::int64_t>();
+    slot.episode_number = in.value<std::int64_t>();
+    slot.sequence = in.value<std::uint64_t>();
+  }
+}
+
+}  // namespace gipo

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gipo/env/env.h"
+#include "gipo/policy/model.h"
+#include "gipo/replay/segment.h"
+#include "gipo/train/plan.h"
+
+namespace gipo {
+
+class ReplayBuffer;
+
+// One finished training episode, as a line of episodes.jsonl.
+struct Episode {
+  std::size_t env = 0;          // index over all environments
+  std::int64_t number = 0;      // of that environment
+  double episode_return = 0;    // unscaled
+  std::int64_t length = 0;
+  std::int64_t env_steps = 0;   // of the run, when it ended
+  std::int64_t version = 0;     // of the policy that took its last step
+  bool terminated = false;
+};
+
+// Steps several environments together, one inference for all, and fills one segment per environment. Owned by one
+// thread at a time; the same code serves lockstep and async.
+class Actor {
+ public:
+  Actor(const Plan& plan, std::size_t index);
+
+  std::size_t envs() const { return slots_.size(); }
+  // Steps every environment once. env_steps: of the whole run, before this round.
+  void step(const Weights& weights, std::int64_t env_steps);
+  // Ends all open segments here, as at the end of a rollout.
+  void cut(const Weights& weights);
+  // Hands over the finished segments, in order; those with a number that is not finite are rejected and counted.
+  void drain(ReplayBuffer& replay, std::vector<Episode>& episodes);
+  std::uint64_t rejected() const { return rejected_; }
+
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);
+
+ private:
+  struct Slot {  // one environment
+    std::unique_ptr<Env> env;
+    RandomStream action_random;
+    Segment open;
+    double episode_return = 0;
+    std::int64_t episode_length = 0, episode_number = 0;
+    std::uint64_t sequence = 0;
+  };
+  void step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights, std::int64_t env_steps);
+  void close(Slot& slot, const Weights& weights);
+  void observe(const Slot& slot, float* out);
+
+  const Plan& plan_;
+  std::size_t index_;
+  std::vector<Slot> slots_;
+  Inference inference_;
+  std::vector<float> observation_;        // [envs, observation_size] now
+  std::vector<double> env_observation_;   // [observation_size]
+  std::vector<double> env_action_;        // [action_dims]
+  std::vector<Segment> finished_, spare_;
+  std::vector<Episode> episodes_;
+  std::uint64_t rejected_ = 0;
+};
+
+}  // namespace gipo

@@ -1,0 +1,58 @@
+#include "gipo/train/pacer.h"
+
+#include <utility>
+
+namespace gipo {
+
+Pacer::Pacer(std::function<std::int64_t(std::int64_t)> due, std::int64_t slack, bool free)
+    : due_(std::move(due)), slack_(slack), free_(free) {}
+
+bool Pacer::wait_to_collect() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopped_ || free_ || begun_ < due_(updates_) + slack_; });
+  return !stopped_;
+}
+
+std::int64_t Pacer::begin_steps(std::int64_t steps) {
+  const std::lock_guard lock(mutex_);
+  begun_ += steps;
+  return begun_ - steps;
+}
+
+void Pacer::end_steps(std::int64_t steps) {
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ += steps;
+  }
+  changed_.notify_all();
+}
+
+bool Pacer::wait_to_update(std::int64_t update) {
+  std::unique_lock lock(mutex_);
+  // A free run waits for the warm-up alone.
+  changed_.wait(lock, [&] { return stopped_ || finished_ >= due_(free_ ? 0 : update); });
+  return !stopped_;
+}
+
+void Pacer::updated(std::int64_t updates_done) {
+  {
+    const std::lock_guard lock(mutex_);
+    updates_ = updates_done;
+  }
+  changed_.notify_all();
+}
+
+void Pacer::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+std::int64_t Pacer::env_steps() const {
+  const std::lock_guard lock(mutex_);
+  return finished_;
+}
+
+}  // namespace gipo

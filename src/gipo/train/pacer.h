@@ -1,0 +1,40 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+
+namespace gipo {
+
+// Holds actors and learner of an async run to the dial: env steps may run ahead of what is due by `slack` (plus the
+// steps that are under way), and an update waits for the env steps it is due. One of the two may always go on, so they
+// never wait for each other. Any thread may call any function.
+class Pacer {
+ public:
+  // due(u): environment steps that update u needs. free: actors never wait.
+  Pacer(std::function<std::int64_t(std::int64_t)> due, std::int64_t slack, bool free);
+
+  // Before a round of environment steps; false once stopped.
+  bool wait_to_collect();
+  // Counts steps before they are taken: the bound holds whatever the number of actors. Returns the count before.
+  std::int64_t begin_steps(std::int64_t steps);
+  // Before update u; false once stopped. Finished steps are what counts here.
+  void end_steps(std::int64_t steps);
+  bool wait_to_update(std::int64_t update);
+  void updated(std::int64_t updates_done);
+  void stop();
+
+  std::int64_t env_steps() const;  // finished
+
+ private:
+  const std::function<std::int64_t(std::int64_t)> due_;
+  const std::int64_t slack_;
+  const bool free_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t begun_ = 0, finished_ = 0, updates_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace gipo

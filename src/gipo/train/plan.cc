@@ -1,0 +1,211 @@
+#include "gipo/train/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "gipo/core/error.h"
+#include "gipo/objective/surrogate.h"
+
+namespace gipo {
+namespace {
+
+// The presets of staleness.regime.
+struct Regime {
+  double window_fraction;       // of all updates
+  double env_steps_per_update;
+  std::int64_t actors;
+};
+constexpr Regime kStale{0.87, 8, 2}, kFresh{0.0125, 128, 16};
+
+class Planner {
+  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
+    throw Error(fmt::format("{}: {}", origin_of(origins_, key), why));
+  }
+
+  // What f finds wrong is said with the place where the key was set.
+  template <class F>
+  auto named(const std::string& key, F&& f) {
+    try {
+      return f();
+    } catch (const Error& e) {
+      refuse(key, e.what());
+    }
+  }
+
+
+ public:
+  explicit Planner(const LoadedConfig& loaded) : c_(loaded.config), origins_(loaded.origins) {}
+
+  Plan make() {
+    plan_.config = c_;
+    plan_.env = named("env.id", [&] { return find_env(c_.env.id); });
+    named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
+    plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env); });
+    if (c_.env.time_limit) plan_.env.time_limit = *c_.env.time_limit;
+    set_name();
+    set_sampling();
+    set_actors();
+    if (c_.staleness.regime == "on_policy") {
+      set_rollouts();
+    } else {
+      set_dial();
+    }
+    plan_.t_old = c_.staleness.t_old.value_or(std::max<std::int64_t>(1, c_.learner.updates / 10));
+    check_fit();
+    return plan_;
+  }
+
+ private:
+  void set_name() {
+    plan_.name = c_.run.name;
+    if (plan_.name.empty()) plan_.name = fmt::format("{}-{}-{}", c_.env.id, c_.surrogate.name, c_.run.seed);
+    std::replace(plan_.name.begin(), plan_.name.end(), ':', '-');
+    if (plan_.name.find('/') != std::string::npos || plan_.name == "." || plan_.name == "..") {
+      refuse("run.name", fmt::format("run.name = \"{}\" is not accepted: wanted a folder name without a slash", plan_.name));
+    }
+    plan_.run_dir = (std::filesystem::path(c_.run.dir) / plan_.name).string();
+  }
+
+  void set_sampling() {
+    const bool on_policy = c_.staleness.regime == "on_policy";
+    const std::string sampling = c_.replay.sampling.value_or(on_policy ? "epochs" : "segments");
+    plan_.sampling = sampling == "segments"      ? Sampling::kSegments
+                     : sampling == "transitions" ? Sampling::kTransitions
+                                                 : Sampling::kEpochs;
+    if (on_policy && sampling != "epochs") {
+      refuse("replay.sampling", fmt::format("replay.sampling = \"{}\" is not accepted with staleness.regime = "
+                                            "\"on_policy\": wanted epochs", sampling));
+    }
+    if (!on_policy && sampling == "epochs") {
+      refuse("replay.sampling", "replay.sampling = \"epochs\" is not accepted: it goes with staleness.regime = \"on_policy\"");
+    }
+    if (sampling != "segments" && c_.advantage.mode != "stored") {
+      refuse("advantage.mode", fmt::format("advantage.mode = \"{}\" is not accepted with single steps (replay.sampling "
+                                           "= \"{}\"): wanted stored", c_.advantage.mode, sampling));
+    }
+  }
+
+  void set_actors() {
+    const std::string& regime = c_.staleness.regime;
+    plan_.actors = static_cast<std::size_t>(
+        c_.staleness.actors.value_or(regime == "fresh" ? kFresh.actors : regime == "on_policy" ? 1 : kStale.actors));
+    plan_.envs_per_actor = static_cast<std::size_t>(c_.env.count);
+  }
+
+  void set_rollouts() {
+    if (c_.run.mode == "async") {
+      refuse("run.mode", "run.mode = \"async\" is not accepted with staleness.regime = \"on_policy\": wanted lockstep");
+    }
+    for (const char* key : {"staleness.env_steps_per_update", "staleness.window", "staleness.warmup"}) {
+      if (origins_.contains(key)) {
+        refuse(key, fmt::format("{} follows from replay.capacity (the rollout) and learner.epochs with "
+                                "staleness.regime = \"on_policy\": leave it out", key));
+      }
+    }
+    if (!c_.replay.capacity) refuse("replay.capacity", "replay.capacity, the steps of a rollout over all environments, "
+                                                       "is wanted with staleness.regime = \"on_policy\"");
+    const std::int64_t rollout = *c_.replay.capacity, batch = c_.learner.batch_size;
+    const auto envs = static_cast<std::int64_t>(plan_.envs());
+    if (rollout % envs != 0 || rollout % batch != 0) {
+      refuse("replay.capacity", fmt::format("replay.capacity = {} is not accepted: a rollout is wanted that is a "
+                                            "multiple of {} environments and of learner.batch_size = {}", rollout, envs, batch));
+    }
+    plan_.capacity = rollout;
+    plan_.updates_per_rollout = c_.learner.epochs * rollout / batch;
+    plan_.env_steps_per_update = static_cast<double>(rollout) / static_cast<double>(plan_.updates_per_rollout);
+    plan_.window = static_cast<double>(plan_.updates_per_rollout);
+    plan_.warmup = rollout;
+    plan_.segment_length = static_cast<std::size_t>(c_.replay.segment_length.value_or(rollout / envs));
+  }
+
+  // Two of {capacity, env_steps_per_update, window} give the third; the regime gives what is missing.
+  void set_dial() {
+    const StalenessOptions& s = c_.staleness;
+    const auto updates = static_cast<double>(c_.learner.updates);
+    Maybe<double> capacity, pace = s.env_steps_per_update, window = s.window;
+    if (c_.replay.capacity) capacity = static_cast<double>(*c_.replay.capacity);
+    const bool custom = s.regime == "custom";
+    const Regime& regime = s.regime == "fresh" ? kFresh : kStale;
+    if (!custom && !window && !(capacity && pace)) window = regime.window_fraction * updates;
+    if (!pace && !(capacity && window)) pace = regime.env_steps_per_update;
+    if (custom && !capacity && !window) {
+      refuse("staleness.regime", "staleness.regime = \"custom\" wants two of replay.capacity, "
+                                 "staleness.env_steps_per_update and staleness.window");
+    }
+    if (!capacity) capacity = std::round(*window * *pace);
+    if (!pace) pace = *capacity / *window;
+    if (!window) window = *capacity / *pace;
+    if (std::abs(*window * *pace - *capacity) > std::max(1.0, 1e-3 * *capacity)) {
+      refuse("replay.capacity", fmt::format("the dial is set three times and does not fit: replay.capacity = {} but "
+                                            "staleness.window = {} times staleness.env_steps_per_update = {} is {}: "
+                                            "leave one out", *capacity, *window, *pace, *window * *pace));
+    }
+    check_regime(*window / updates);
+    if (*capacity < 1 || *capacity > 1e10) refuse("replay.capacity", fmt::format("the dial gives a capacity of {} transitions: wanted 1 to 1e10", *capacity));
+    plan_.capacity = static_cast<std::int64_t>(*capacity);
+    plan_.env_steps_per_update = *pace;
+    plan_.window = *window;
+    plan_.segment_length = static_cast<std::size_t>(c_.replay.segment_length.value_or(64));
+    const auto first_segments = static_cast<std::int64_t>(plan_.envs() * plan_.segment_length);
+    plan_.warmup = s.warmup.value_or(std::max(4 * c_.learner.batch_size, first_segments));
+    if (plan_.warmup < first_segments) {
+      refuse("staleness.warmup", fmt::format("staleness.warmup = {} is not accepted: at least {} wanted, one segment of "
+                                             "{} steps from each of {} environments", plan_.warmup, first_segments,
+                                             plan_.segment_length, plan_.envs()));
+    }
+  }
+
+  // A regime that the numbers contradict would be a label on the wrong data.
+  void check_regime(double fraction) const {
+    const std::string& regime = c_.staleness.regime;
+    const bool fits = regime == "custom" || (regime == "fresh" && fraction < 0.1) ||
+                      (regime == "stale" && std::abs(fraction - kStale.window_fraction) < 0.01);
+    if (!fits) {
+      refuse("staleness.regime", fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
+                                             "numbers give {:.4g}: leave one out, or set staleness.regime = \"custom\"",
+                                             regime, regime == "fresh" ? "under 0.1" : "0.87", fraction));
+    }
+  }
+
+  void check_fit() const {
+    if (plan_.capacity < static_cast<std::int64_t>(plan_.segment_length)) {
+      refuse("replay.segment_length", fmt::format("replay.segment_length = {} is not accepted: a replay of {} transitions "
+                                                  "cannot hold a segment", plan_.segment_length, plan_.capacity));
+    }
+  }
+
+  const Config& c_;
+  const Origins& origins_;
+  Plan plan_;
+};
+
+}  // namespace
+
+std::int64_t Plan::env_steps_due(std::int64_t update) const {
+  if (on_policy()) return (update / updates_per_rollout + 1) * capacity;
+  return warmup + static_cast<std::int64_t>(std::floor(static_cast<double>(update) * env_steps_per_update));
+}
+
+std::int64_t Plan::total_env_steps() const {
+  const auto step = static_cast<std::int64_t>(envs());
+  return (env_steps_due(config.learner.updates - 1) + step - 1) / step * step;
+}
+
+ReplayShape Plan::replay_shape() const {
+  return {static_cast<std::size_t>(capacity), segment_length, env.observation_size, env.action.dims(), sampling};
+}
+
+std::size_t Plan::replay_bytes() const {
+  return static_cast<std::size_t>(capacity) * ReplayBuffer::bytes_per_transition(replay_shape());
+}
+
+LearnerSetup Plan::learner_setup() const {
+  return {model, config.learner, config.surrogate, config.advantage, t_old, window};
+}
+
+Plan make_plan(const LoadedConfig& loaded) { return Planner(loaded).make(); }
+
+}  // namespace gipo

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "gipo/core/thread_pool.h"
+#include "gipo/learner/learner.h"
+#include "gipo/replay/replay_buffer.h"
+#include "gipo/train/actor.h"
+#include "gipo/train/run_folder.h"
+#include "gipo/train/weight_store.h"
+
+namespace gipo {
+
+// Where a run stands, for whoever shows it.
+struct Progress {
+  std::int64_t update = 0, updates = 0, env_steps = 0, total_env_steps = 0, episodes = 0;
+  double recent_return = 0;  // mean of the last 100 episodes; NaN before the first
+  double gap_mean = 0;       // of the last logged update
+  double seconds = 0;
+};
+
+// What the trainer needs from outside; it never prints and never reads the clock itself.
+struct TrainerHooks {
+  std::function<double()> seconds;                 // since some start
+  std::function<void(const Progress&)> progress;   // after every logged update
+  const std::atomic<bool>* stop = nullptr;         // set by a signal: end after the update under way
+};
+
+// Runs actors and learner in one of two modes and owns all that a run is made of.
+//
+//   Env::step -> Actor fills Segment -> ReplayBuffer -> Batch -> Learner (forward, advantage, multiplier, backward, AdamW)
+//      ^                                                                          |
+//      +---------------- Actor reads weights <- WeightStore <---------------------+
+class Trainer {
+ public:
+  Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks);
+
+  // To the end, to an interruption, or to an error, which is rethrown after the summary has been written.
+  RunSummary run();
+
+ private:
+  void run_lockstep();
+  void collect(std::int64_t due);
+  void run_async();
+  bool interrupted() const { return hooks_.stop && hooks_.stop->load(std::memory_order_relaxed); }
+  bool finished() const { return learner_->version() >= plan_.config.learner.updates; }
+  // One update from a batch, and all that follows it: weights published, figures logged.
+  void update(const Batch& batch);
+  void log_update(const UpdateStats& stats);
+  void take_episodes(std::vector<Episode>& episodes);
+  ReturnStats recent_returns() const;
+  EvalTask eval_task(std::int64_t update) const;
+  bool evaluation_due() const;
+  RunSummary summary(const std::string& ended) const;
+
+  const Plan& plan_;
+  RunFolder& folder_;
+  TrainerHooks hooks_;
+  ThreadPool pool_;
+  ReplayBuffer replay_;
+  std::unique_ptr<Learner> learner_;
+  WeightStore store_;
+  std::vector<std::unique_ptr<Actor>> actors_;
+  RunningMoments moments_;
+  std::int64_t env_steps_ = 0, episode_count_ = 0;
+  std::uint64_t rejected_ = 0;
+  std::vector<double> recent_;  // returns of the last 100 episodes, a ring
+  ReturnStats eval_return_;
+  Figures figures_;
+};
+
+}  // namespace gipo

@@ -1,0 +1,31 @@
+#include "gipo/train/weight_store.h"
+
+#include "gipo/learner/learner.h"
+
+namespace gipo {
+
+void WeightStore::publish(const Learner& learner) {
+  // A snapshot that only this store knows can be written again. Nobody can come to hold it meanwhile: get gives out
+  // the newest alone, and the newest is never in spare_.
+  std::shared_ptr<Weights> next;
+  for (std::size_t i = 0; i < spare_.size() && !next; ++i) {
+    // Taking a reference orders what follows after the last reader's release of its own; use_count alone would not.
+    std::shared_ptr<Weights> mine = spare_[i];
+    if (mine.use_count() != 2) continue;
+    spare_[i] = std::move(spare_.back());
+    spare_.pop_back();
+    next = std::move(mine);
+  }
+  if (!next) next = std::make_shared<Weights>();
+  learner.copy_weights(*next);
+  const std::lock_guard lock(mutex_);
+  if (newest_) spare_.push_back(std::move(newest_));
+  newest_ = std::move(next);
+}
+
+std::shared_ptr<const Weights> WeightStore::get() const {
+  const std::lock_guard lock(mutex_);
+  return newest_;
+}
+
+}  // namespace gipo
