@@ -17,7 +17,9 @@ std::string command_line(int argc, char** argv) {
     const std::string word = argv[i];
     const bool plain = !word.empty() && word.find_first_not_of(
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+") == std::string::npos;
-    line += plain ? " " + word : " '" + word + "'";
+    std::string quoted;
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += plain ? " " + word : " '" + quoted + "'";
   }
   return line;
 }

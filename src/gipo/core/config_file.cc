@@ -3,32 +3,37 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "gipo/core/error.h"
+#include "gipo/core/files.h"
 #include "gipo/core/options.h"
 
 namespace gipo {
 namespace {
 
 const Option& find_option(const std::string& key, const std::string& where) {
-  std::vector<std::string> known;
+  std::vector<std::string> known, homeless;
   for (const OptionGroup& group : option_table()) {
     for (const Option& o : group.options) {
       if (o.key == key) return o;
       known.push_back(o.key);
+      if (o.key.ends_with("." + key)) homeless.push_back(o.key);
     }
   }
-  throw Error(fmt::format("{}: unknown option {}{}; `gipo list options` shows all", where, key,
-                          did_you_mean(key, known)));
+  // A name without its group is nearer to what was meant than any other key.
+  const std::string nearest = homeless.empty() ? did_you_mean(key, known)
+                                               : fmt::format(" (did you mean {}?)", fmt::join(homeless, " or "));
+  throw Error(fmt::format("{}: unknown option {}{}; `gipo list options` shows all", where, key, nearest));
 }
 
 std::string place(const toml::node& node, const std::string& name) {
   return fmt::format("{}:{}", name, node.source().begin.line);
 }
 
-OptionValue to_value(const toml::node& node, const std::string& key, const std::string& where) {
+// Nothing where no option takes a value of this kind: a date, a table, a list of anything but integers.
+std::optional<OptionValue> to_value(const toml::node& node) {
   if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* v = node.as_integer()) return v->get();
   if (const auto* v = node.as_floating_point()) return v->get();
@@ -36,17 +41,29 @@ OptionValue to_value(const toml::node& node, const std::string& key, const std::
   if (const auto* list = node.as_array()) {
     std::vector<std::int64_t> values;
     for (const toml::node& item : *list) {
-      if (!item.is_integer()) throw Error(fmt::format("{}: {}: a list may hold integers only", where, key));
+      if (!item.is_integer()) return std::nullopt;
       values.push_back(item.as_integer()->get());
     }
     return values;
   }
-  throw Error(fmt::format("{}: {}: a value of this kind is not accepted anywhere", where, key));
+  return std::nullopt;
+}
+
+std::string shown(const toml::node& node) {
+  if (node.is_table()) return "a table";
+  std::ostringstream text;
+  text << toml::node_view<const toml::node>(node);
+  return text.str();
 }
 
 void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
   const Option& option = find_option(key, where);
-  option.set(loaded.config, to_value(node, key, where), where);
+  const std::optional<OptionValue> value = to_value(node);
+  if (!value) {
+    throw Error(fmt::format("{}: {} = {} is not accepted: wanted {}{}{}", where, key, shown(node), option.type,
+                            option.accepted.empty() ? "" : ", ", option.accepted));
+  }
+  option.set(loaded.config, *value, where);
   loaded.origins[key] = where;
 }
 
@@ -77,14 +94,7 @@ LoadedConfig parse_config(std::string_view text, const std::string& name) {
   return loaded;
 }
 
-LoadedConfig load_config(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(fmt::format("{}: cannot open this config file", path));
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw Error(fmt::format("{}: cannot read this config file", path));
-  return parse_config(text.str(), path);
-}
+LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path), path); }
 
 void apply_override(LoadedConfig& loaded, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');

@@ -94,6 +94,7 @@ TensorMetadata parse_metadata(const json& value) {
 // Every byte of data belongs to exactly one tensor: nothing overlaps, nothing hides in between.
 void check_tiling(const std::map<std::string, SafeTensors::Entry>& entries, std::size_t data_bytes) {
   std::vector<std::pair<std::size_t, std::size_t>> ranges;
+  ranges.reserve(entries.size());
   for (const auto& [name, entry] : entries) ranges.emplace_back(entry.begin, entry.end);
   std::sort(ranges.begin(), ranges.end());
   std::size_t at = 0;

@@ -13,6 +13,8 @@
 namespace gipo {
 namespace {
 
+constexpr std::size_t kGapPoolUpdates = 32, kGapPoolStride = 4;
+
 template <class T>
 double mean_of(std::span<const T> values) {
   double sum = 0;
@@ -77,6 +79,7 @@ template <class T>
 const UpdateStats& CpuLearner<T>::update(const Batch& batch, const UpdateContext& context) {
   stats_ = {};
   compute_gradients(batch);
+  record_gaps(batch);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
   return stats_;
@@ -196,16 +199,18 @@ template <class T>
 void CpuLearner<T>::backward_critic(const Batch& batch) {
   const std::size_t n = batch.size;
   const T scale = T(2 * setup_.learner.value_coef) / static_cast<T>(n);
-  double loss = 0;
+  double loss = 0, error_sum = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const T error = values_[i] - target_[i];
     d_value_[i] = scale * error;
+    error_sum += static_cast<double>(error);
     loss += static_cast<double>(error) * static_cast<double>(error);
   }
   stats_.value_loss = loss / static_cast<double>(n);
   stats_.value_mean = mean_of<T>({values_, n});
   const double variance = variance_of<T>(target_, mean_of<T>(target_));
-  stats_.explained_variance = variance > 0 ? 1.0 - stats_.value_loss / variance : 0.0;
+  const double bias = error_sum / static_cast<double>(n);
+  stats_.explained_variance = variance > 0 ? 1.0 - (stats_.value_loss - bias * bias) / variance : 0.0;
   critic_.mlp.backward(critic_.parameters, observation_.data(), n, d_value_.data(), critic_.gradient);
   critic_.norm = norm_of<T>(critic_.gradient);
 }
@@ -245,20 +250,34 @@ void CpuLearner<T>::apply_gradients() {
   });
 }
 
+// Neighbours in a segment have nearly the same gap, so every fourth says as much as all of them.
+template <class T>
+void CpuLearner<T>::record_gaps(const Batch& batch) {
+  const std::size_t most = kGapPoolUpdates * ((batch.size + kGapPoolStride - 1) / kGapPoolStride);
+  for (std::size_t i = 0; i < batch.size; ++i) {
+    gap_[i] = version_ - batch.version[i];
+    if (i % kGapPoolStride != 0) continue;
+    if (gap_pool_.size() < most) {
+      gap_pool_.push_back(gap_[i]);
+    } else {
+      gap_pool_[gap_pool_at_] = gap_[i];
+      gap_pool_at_ = (gap_pool_at_ + 1) % most;
+    }
+  }
+}
+
 template <class T>
 void CpuLearner<T>::diagnose(const Batch& batch, const UpdateContext& context) {
   std::copy(ratio_.begin(), ratio_.end(), float_ratio_.begin());
   std::copy(ratio_advantage_.begin(), ratio_advantage_.end(), float_advantage_.begin());
   std::copy(multiplier_.begin(), multiplier_.end(), float_multiplier_.begin());
-  for (std::size_t i = 0; i < batch.size; ++i) {
-    gap_[i] = version_ - batch.version[i];
-    age_[i] = static_cast<double>(context.env_steps) - batch.env_step[i];
-  }
+  for (std::size_t i = 0; i < batch.size; ++i) age_[i] = static_cast<double>(context.env_steps) - batch.env_step[i];
   DiagnosticsInput in;
   in.log_ratio = float_ratio_;
   in.advantage = float_advantage_;
   in.multiplier = float_multiplier_;
   in.gap = gap_;
+  in.gap_pool = gap_pool_;
   in.age = age_;
   in.dims = per_dimension_ ? batch.action_dims : 1;
   in.t_old = setup_.t_old;
@@ -289,6 +308,8 @@ void CpuLearner<T>::save(ByteWriter& out) const {
   out.array(scale_.mean);
   out.array(scale_.inverse_std);
   out.value(scale_.limit);
+  out.array(gap_pool_);
+  out.value<std::uint64_t>(gap_pool_at_);
 }
 
 template <class T>
@@ -304,6 +325,9 @@ void CpuLearner<T>::load(ByteReader& in) {
   in.array_into(std::span<float>(scale_.mean));
   in.array_into(std::span<float>(scale_.inverse_std));
   scale_.limit = in.value<float>();
+  gap_pool_ = in.array<std::int64_t>();
+  gap_pool_at_ = in.value<std::uint64_t>();
+  if (gap_pool_at_ >= std::max<std::size_t>(1, gap_pool_.size())) throw Error("saved learner: the pool of gaps is damaged");
 }
 
 template class CpuLearner<float>;

@@ -56,6 +56,7 @@ class CpuLearner final : public Learner {
   void compute_multipliers(const Batch& batch);
   void backward_policy(const Batch& batch);
   void backward_critic(const Batch& batch);
+  void record_gaps(const Batch& batch);
   void diagnose(const Batch& batch, const UpdateContext& context);
 
   LearnerSetup setup_;
@@ -91,7 +92,9 @@ class CpuLearner final : public Learner {
   std::vector<T> d_value_;       // [N]
   std::vector<T> window_value_;  // [N+1] one window's values, for the advantage
   std::vector<float> float_ratio_, float_advantage_, float_multiplier_;  // [M] for the diagnostics
-  std::vector<std::int64_t> gap_;  // [N]
+  std::vector<std::int64_t> gap_;       // [N]
+  std::vector<std::int64_t> gap_pool_;  // every fourth gap of the last 32 updates, a ring
+  std::size_t gap_pool_at_ = 0;
   std::vector<double> age_;        // [N]
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "gipo/core/error.h"
@@ -53,6 +54,8 @@ constexpr Figure kFigures[] = {
 enum class Subset { kAll, kNew, kOld };
 constexpr std::pair<Subset, std::string_view> kSubsets[] = {
     {Subset::kAll, ""}, {Subset::kNew, "_new"}, {Subset::kOld, "_old"}};
+
+constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
 using Summaries = std::array<Summary, 3>;  // as kSubsets
 double over(double part, double whole) { return whole == 0 ? 0 : part / whole; }
@@ -108,7 +111,8 @@ void finish(Summary& s) {
                                &Summary::clip_frac}) {
     s.*sum = over(s.*sum, s.entries);
   }
-  s.kl = s.entries > 0 ? -s.log_ratio_mean : 0;  // samples come from mu: -mean log rho estimates KL(mu || pi)
+  // Samples come from mu: minus the mean log ratio of whole actions estimates KL(mu || pi).
+  s.kl = -s.log_ratio_mean * over(s.entries, s.samples);
   s.contribution_mean = over(s.contribution_sum, s.entries);
 }
 
@@ -120,7 +124,8 @@ Summary summarise(const DiagnosticsInput& in, Subset subset, std::span<const flo
   std::size_t samples = 0, entries = 0;
   for (std::size_t n = 0; n < in.gap.size(); ++n) {
     if (!belongs(subset, in.gap[n], in.t_old)) continue;
-    s.gap_mean += gaps[samples++] = static_cast<double>(in.gap[n]);
+    s.gap_mean += static_cast<double>(in.gap[n]);
+    ++samples;
     s.age_mean += in.age[n];
     for (std::size_t i = n * in.dims; i < (n + 1) * in.dims; ++i, ++entries) {
       ratios[entries] = rho[i];
@@ -134,7 +139,11 @@ Summary summarise(const DiagnosticsInput& in, Subset subset, std::span<const flo
   quantiles<float>(ratios.first(entries), levels, found);
   s.ratio_p50 = found[0], s.ratio_p90 = found[1], s.ratio_p99 = found[2];
   s.d95 = quantile<float>(distances.first(entries), 0.95);
-  s.gap_p95 = quantile<double>(gaps.first(samples), 0.95);
+  std::size_t pooled = 0;
+  for (const std::int64_t gap : in.gap_pool.empty() ? in.gap : in.gap_pool) {
+    if (belongs(subset, gap, in.t_old)) gaps[pooled++] = static_cast<double>(gap);
+  }
+  s.gap_p95 = quantile<double>(gaps.first(pooled), 0.95);
   finish(s);
   return s;
 }
@@ -169,7 +178,7 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   GIPO_CHECK(in.advantage.size() == entries && in.multiplier.size() == entries);
   if (figures_.empty()) figures_ = named_figures();
   scratch_.resize(3 * entries);
-  gap_scratch_.resize(in.gap.size());
+  gap_scratch_.resize(std::max(in.gap.size(), in.gap_pool.size()));
   contribution_ = {};
   log_ratio_ = {};
 
@@ -190,7 +199,8 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   std::size_t next = 0;
   for (std::size_t k = 0; k < summaries.size(); ++k) {
     summaries[k] = summarise(in, kSubsets[k].first, rho, scratch, gap_scratch_);
-    for (const Figure& figure : kFigures) figures_[next++].second = summaries[k].*figure.value;
+    const bool empty = summaries[k].samples == 0;  // nothing to say, which is not the same as zero
+    for (const Figure& figure : kFigures) figures_[next++].second = empty ? kNothing : summaries[k].*figure.value;
   }
   for (const JointFigure& figure : kJointFigures) {
     figures_[next++].second = figure.value(summaries[0], summaries[1], summaries[2]);

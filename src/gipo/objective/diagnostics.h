@@ -22,6 +22,9 @@ struct DiagnosticsInput {
   double window = 1;                  // the dial's window, in updates: the unit of the histograms' age axis
   double epsilon = 0.2;               // clip_frac = P(|rho - 1| > epsilon), whatever the surrogate
   bool clips_to_zero = false;         // Surrogate::clips_to_zero
+  // Gaps of this and recent updates, for the quantiles of the gap: a batch of a few segments holds too few ages for a
+  // 95th percentile. Any length; where empty, `gap` serves.
+  std::span<const std::int64_t> gap_pool = {};
 };
 
 inline constexpr std::int64_t kNewGap = 2;  // new: gap <= 2
@@ -38,7 +41,7 @@ using AgeHistogram = std::array<std::array<std::uint32_t, 8>, kAgeBins>;
 class Diagnostics {
  public:
   // Figures in a fixed order with stable snake_case names. A figure is over all samples; with suffix _new or _old over
-  // those. Figures over an empty subset are zero.
+  // those; over an empty subset it is NaN. Figures that stand once are zero where nothing is old.
   const std::vector<std::pair<std::string, double>>& compute(const DiagnosticsInput& input);
   const std::vector<std::pair<std::string, double>>& figures() const { return figures_; }  // of the last call
   const AgeHistogram& contribution_by_age() const { return contribution_; }  // |m A|
@@ -47,7 +50,7 @@ class Diagnostics {
  private:
   std::vector<std::pair<std::string, double>> figures_;
   std::vector<float> scratch_;       // [3, N * dims]: every rho; the rho and the |log rho| of one subset
-  std::vector<double> gap_scratch_;  // [N]: the gaps of one subset
+  std::vector<double> gap_scratch_;  // the pooled gaps of one subset
   AgeHistogram contribution_{}, log_ratio_{};
 };
 

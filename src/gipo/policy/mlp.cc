@@ -13,15 +13,6 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-5;
 
-// A buffer [rows, width] row-major is a matrix [width, rows] in Eigen's own order: a sample is a column.
-template <class T>
-using Samples = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>>;
-template <class T>
-using ConstSamples = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>>;
-template <class T>
-using Weight = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
-template <class T>
-using ConstWeight = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
 template <class T>
 using Vector = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, 1>>;
 template <class T>
@@ -47,7 +38,7 @@ Eigen::MatrixXd orthogonal(std::size_t rows, std::size_t columns, RandomStream& 
 }  // namespace
 
 template <class T>
-Mlp<T>::Mlp(const MlpShape& shape, std::size_t max_rows) : shape_(shape), max_rows_(max_rows) {
+Mlp<T>::Mlp(const MlpShape& shape, std::size_t max_rows) : shape_(shape), kernels_(dense_kernels<T>()), max_rows_(max_rows) {
   std::size_t in = shape.input, widest = shape.output;
   for (std::size_t i = 0; i <= shape.hidden.size(); ++i) {
     Layer layer;
@@ -97,8 +88,10 @@ void Mlp<T>::initialise(std::span<T> parameters, RandomStream& random, double ou
   std::fill(parameters.begin(), parameters.end(), T(0));
   for (const Layer& layer : layers_) {
     const double gain = layer.hidden ? std::sqrt(2.0) : output_gain;
-    Weight<T>(parameters.data() + layer.weight, index(layer.out), index(layer.in)) =
-        (gain * orthogonal(layer.out, layer.in, random)).template cast<T>();
+    const Eigen::MatrixXd weight = gain * orthogonal(layer.out, layer.in, random);
+    for (std::size_t i = 0; i < layer.out * layer.in; ++i) {
+      parameters[layer.weight + i] = static_cast<T>(weight(index(i / layer.in), index(i % layer.in)));
+    }
     if (layer.hidden && shape_.layer_norm) std::fill_n(parameters.begin() + index(layer.norm_weight), layer.out, T(1));
   }
 }
@@ -107,18 +100,8 @@ template <class T>
 const T* Mlp<T>::forward(std::span<const T> parameters, const T* x, std::size_t rows) {
   GIPO_CHECK(parameters.size() == parameter_count_ && rows <= max_rows_);
   for (Layer& layer : layers_) {
-    const ConstSamples<T> below(x, index(layer.in), index(rows));
-    const ConstWeight<T> weight(parameters.data() + layer.weight, index(layer.out), index(layer.in));
-    const ConstVector<T> bias(parameters.data() + layer.bias, index(layer.out));
-    Samples<T> z(layer.activation.data(), index(layer.out), index(rows));
-    z.noalias() = weight * below;
-    if (!layer.hidden) {
-      z.colwise() += bias;
-    } else if (shape_.activation == Activation::kTanh) {
-      z.array() = (z.colwise() + bias).array().tanh();
-    } else {
-      z.array() = (z.colwise() + bias).array().max(T(0));
-    }
+    kernels_.affine(parameters.data() + layer.weight, parameters.data() + layer.bias, x, layer.activation.data(),
+                    layer.in, layer.out, rows, layer.hidden ? shape_.activation : Activation::kNone);
     if (layer.hidden && shape_.layer_norm) normalise_rows(layer, parameters, rows);
     x = layer_output(layer);
   }
@@ -145,17 +128,19 @@ void Mlp<T>::normalise_rows(Layer& layer, std::span<const T> parameters, std::si
 template <class T>
 void Mlp<T>::backward_norm(const Layer& layer, std::span<const T> parameters, std::size_t rows, T* d,
                            std::span<T> gradient) {
-  Samples<T> delta(d, index(layer.out), index(rows));
-  const ConstSamples<T> normalised(layer.normalised.data(), index(layer.out), index(rows));
   const ConstVector<T> gain(parameters.data() + layer.norm_weight, index(layer.out));
-  Vector<T>(gradient.data() + layer.norm_weight, index(layer.out)) =
-      (delta.array() * normalised.array()).rowwise().sum();
-  Vector<T>(gradient.data() + layer.norm_bias, index(layer.out)) = delta.rowwise().sum();
-  for (Eigen::Index r = 0; r < index(rows); ++r) {
-    auto g = delta.col(r);
+  Vector<T> d_gain(gradient.data() + layer.norm_weight, index(layer.out));
+  Vector<T> d_shift(gradient.data() + layer.norm_bias, index(layer.out));
+  d_gain.setZero();
+  d_shift.setZero();
+  for (std::size_t r = 0; r < rows; ++r) {
+    Vector<T> g(d + r * layer.out, index(layer.out));
+    const ConstVector<T> normalised(layer.normalised.data() + r * layer.out, index(layer.out));
+    d_gain.array() += g.array() * normalised.array();
+    d_shift += g;
     g.array() *= gain.array();
-    const T mean = g.mean(), slope = g.dot(normalised.col(r)) / T(layer.out);
-    g.array() = (g.array() - mean - normalised.col(r).array() * slope) * layer.inverse_std[static_cast<std::size_t>(r)];
+    const T mean = g.mean(), slope = g.dot(normalised) / T(layer.out);
+    g.array() = (g.array() - mean - normalised.array() * slope) * layer.inverse_std[r];
   }
 }
 
@@ -166,22 +151,15 @@ void Mlp<T>::backward(std::span<const T> parameters, const T* x, std::size_t row
   std::copy_n(d_output, rows * shape_.output, delta_.data());
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const Layer& layer = layers_[i];
-    Samples<T> delta(delta_.data(), index(layer.out), index(rows));
     if (layer.hidden) {
       if (shape_.layer_norm) backward_norm(layer, parameters, rows, delta_.data(), gradient);
-      const ConstSamples<T> a(layer.activation.data(), index(layer.out), index(rows));
-      if (shape_.activation == Activation::kTanh) {
-        delta.array() *= T(1) - a.array().square();
-      } else {
-        delta.array() *= (a.array() > T(0)).template cast<T>();
-      }
+      kernels_.activation_backward(layer.activation.data(), delta_.data(), rows * layer.out, shape_.activation);
     }
-    const ConstSamples<T> below(i == 0 ? x : layer_output(layers_[i - 1]), index(layer.in), index(rows));
-    Weight<T>(gradient.data() + layer.weight, index(layer.out), index(layer.in)).noalias() = delta * below.transpose();
-    Vector<T>(gradient.data() + layer.bias, index(layer.out)) = delta.rowwise().sum();
+    kernels_.weight_gradient(delta_.data(), i == 0 ? x : layer_output(layers_[i - 1]), gradient.data() + layer.weight,
+                             gradient.data() + layer.bias, layer.in, layer.out, rows);
     if (i == 0) break;
-    const ConstWeight<T> weight(parameters.data() + layer.weight, index(layer.out), index(layer.in));
-    Samples<T>(delta_below_.data(), index(layer.in), index(rows)).noalias() = weight.transpose() * delta;
+    kernels_.input_gradient(parameters.data() + layer.weight, delta_.data(), delta_below_.data(), layer.in, layer.out,
+                            rows);
     std::swap(delta_, delta_below_);
   }
 }

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "gipo/policy/dense.h"
+
 namespace gipo {
 
 class RandomStream;
-
-enum class Activation { kTanh, kRelu };
 
 struct MlpShape {
   std::size_t input = 0;
@@ -64,6 +64,7 @@ class Mlp {
   void backward_norm(const Layer& layer, std::span<const T> parameters, std::size_t rows, T* d, std::span<T> gradient);
 
   MlpShape shape_;
+  const DenseKernels<T>& kernels_;
   std::size_t parameter_count_ = 0, max_rows_ = 0;
   std::vector<Layer> layers_;
   std::vector<T> delta_, delta_below_;  // [max_rows, widest layer]

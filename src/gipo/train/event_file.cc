@@ -1,5 +1,6 @@
 #include "gipo/train/event_file.h"
 
+#include <cmath>
 #include <string_view>
 
 #include "gipo/core/checksum.h"
@@ -54,6 +55,7 @@ EventFile::EventFile(std::string path, double wall_time, std::uint64_t keep) : f
 void EventFile::scalars(std::int64_t step, double wall_time, std::span<const std::pair<std::string, double>> values) {
   summary_.clear();
   for (const auto& [tag, number] : values) {
+    if (!std::isfinite(number)) continue;  // nothing to draw
     value_.clear();
     append_bytes(value_, kValueTag, tag);
     append_key(value_, kValueSimple, Wire::kFixed32);

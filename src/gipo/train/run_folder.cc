@@ -173,7 +173,7 @@ void RunFolder::write_summary(const RunSummary& s) {
         {"replay", fmt::format("{:08x}", s.replay_fingerprint)}}},
       {"window", window},
   };
-  write_file_atomic(path_ + "/summary.json", summary.dump(2) + "\n");
+  write_file_atomic(path_ + "/summary.json", summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Figures window_means(const std::string& metrics_path) {

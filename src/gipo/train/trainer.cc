@@ -46,6 +46,8 @@ RunSummary Trainer::run() {
     }
   } catch (const std::exception& e) {
     folder_.log(fmt::format("failed: {}", e.what()));
+    // The last good weights: no update that is not finite reaches them.
+    folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
     folder_.write_summary(summary(fmt::format("failed: {}", e.what())));
     throw;
   }

@@ -1,0 +1,194 @@
+"""Figures of training runs, drawn without a display.
+
+Methods differ by colour and by line style, so that a figure survives colour blindness and a black-and-white printer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gipo.runs import Record, read_jsonl, read_summary
+
+# The colours of Okabe and Ito, which people with any common colour blindness can tell apart.
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+LINES = [(BLUE, "-"), (GREEN, "--"), (VERMILLION, "-."), (PURPLE, ":"), (ORANGE, (0, (5, 1, 1, 1))), (SKY, (0, (1, 1)))]
+REFERENCE = "0.45"  # grey of what is drawn for comparison
+
+GRID_POINTS = 200
+# Standard deviations of the smoothing, as fractions of the run's env steps: episodes are few, logged updates many.
+EPISODE_SMOOTHING, METRIC_SMOOTHING = 0.02, 0.01
+
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.92",
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,  # long enough to show the line style
+    "lines.linewidth": 1.6,
+    "svg.hashsalt": "gipo",  # the same runs give the same file
+}
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a figure needs of one run folder, read once."""
+
+    summary: Record
+    metrics: list[Record]
+    episodes: list[Record]
+
+    @classmethod
+    def read(cls, folder: Path) -> RunData:
+        return cls(read_summary(folder), read_jsonl(folder / "metrics.jsonl"), read_jsonl(folder / "episodes.jsonl"))
+
+
+Group = Mapping[str, Sequence[RunData]]  # the runs of each method, one per seed
+
+
+def column(records: Sequence[Record], key: str) -> np.ndarray:
+    """The values under one name, [records]; those that were not finite are NaN."""
+    return np.array([np.nan if record.get(key) is None else record[key] for record in records], dtype=float)
+
+
+def smooth(x: np.ndarray, y: np.ndarray, grid: np.ndarray, width: float) -> np.ndarray:
+    """Mean of y at every grid point, weighted by a Gaussian of standard deviation `width` in x; [grid].
+
+    By x and not by index: episodes come at uneven intervals, and a window of a hundred episodes would span most of a
+    run once they are long. NaN outside the points, and where none lies within three widths.
+    """
+    known = np.isfinite(y)
+    if not known.any():
+        return np.full(grid.shape, np.nan)
+    x, y = x[known], y[known]
+    distance = (grid[:, None] - x) / width  # [grid, points]
+    weights = np.where(np.abs(distance) <= 3, np.exp(-0.5 * distance**2), 0.0)
+    total = weights.sum(axis=1)
+    inside = (grid >= x.min()) & (grid <= x.max()) & (total > 0)
+    return np.where(inside, weights @ y / np.where(inside, total, 1.0), np.nan)
+
+
+def env_step_grid(group: Group) -> np.ndarray:
+    """The common axis of all runs, as far as every one of them came."""
+    return np.linspace(0, min(run.summary["env_steps"] for runs in group.values() for run in runs), GRID_POINTS)
+
+
+def metric_curve(run: RunData, key: str, grid: np.ndarray) -> np.ndarray:
+    """One diagnostic of one run, smoothed; [grid]."""
+    return smooth(column(run.metrics, "env_steps"), column(run.metrics, key), grid, METRIC_SMOOTHING * grid[-1])
+
+
+def return_curve(run: RunData, grid: np.ndarray) -> np.ndarray:
+    """The return of one run's training episodes, smoothed; [grid]."""
+    return smooth(column(run.episodes, "env_steps"), column(run.episodes, "return"), grid, EPISODE_SMOOTHING * grid[-1])
+
+
+def draw_curve(ax: Axes, grid: np.ndarray, curves: np.ndarray, label: str, index: int) -> None:
+    """Mean of the curves [seeds, grid] as a line in the method's style, their range from min to max as a band."""
+    color, line = LINES[index % len(LINES)]
+    whole = np.isfinite(curves).all(axis=0)  # a mean over fewer seeds would jump where one drops out
+    grid, curves = grid[whole], curves[:, whole]
+    if grid.size == 0:
+        return
+    if len(curves) > 1:
+        ax.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.15, linewidth=0)
+    # Later methods lie above earlier ones and are not solid, so that equal curves all show.
+    ax.plot(grid, curves.mean(axis=0), color=color, linestyle=line, label=label, zorder=3 + index, clip_on=False)
+
+
+def learning_curves(ax: Axes, group: Group) -> None:
+    """Return of the training episodes against env steps, one line per method."""
+    grid = env_step_grid(group)
+    for index, (label, runs) in enumerate(group.items()):
+        draw_curve(ax, grid, np.array([return_curve(run, grid) for run in runs]), label, index)
+    _env_steps_axis(ax, grid)
+    ax.set_ylabel("episode return")
+
+
+def metric_curves(ax: Axes, group: Group, key: str) -> None:
+    """One diagnostic of metrics.jsonl against env steps, one line per method."""
+    grid = env_step_grid(group)
+    for index, (label, runs) in enumerate(group.items()):
+        draw_curve(ax, grid, np.array([metric_curve(run, key, grid) for run in runs]), label, index)
+    _env_steps_axis(ax, grid)
+
+
+def metric_reference(ax: Axes, group: Group, key: str, label: str) -> None:
+    """A diagnostic that hardly depends on the method, as one thin grey line: its mean over all runs."""
+    grid = env_step_grid(group)
+    curves = [metric_curve(run, key, grid) for runs in group.values() for run in runs]
+    ax.plot(grid, np.mean(curves, axis=0), color=REFERENCE, linewidth=1.0, label=label, zorder=2)
+
+
+def name_zeros(ax: Axes, group: Group, key: str) -> None:
+    """Says which methods' lines lie on the axis, where they hide each other."""
+    zero = [label for label, runs in group.items() if not any(np.nansum(column(r.metrics, key)) for r in runs)]
+    if zero:
+        ax.annotate(f"{', '.join(zero)}: 0 throughout", (0.985, 0), (0, 5), xycoords="axes fraction",
+                    textcoords="offset points", ha="right", va="bottom", color="0.25")
+
+
+def save(figure: Figure, path: Path, dpi: int = 150) -> list[Path]:
+    """Writes the figure as PNG and SVG under the path's name and returns both paths."""
+    paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
+    figure.savefig(paths[0], dpi=dpi)
+    with plt.rc_context(STYLE):
+        figure.savefig(paths[1], metadata={"Date": None})
+    plt.close(figure)
+    return paths
+
+
+def stale_replay_figure(group: Group, title: str, subtitle: str, source: str) -> Figure:
+    """Learning curves, and beside them why they differ: samples a clip killed, and what old data contributes."""
+    with plt.rc_context(STYLE):
+        figure = plt.figure(figsize=(9.6, 5.4))
+        panels = figure.add_gridspec(
+            2, 2, width_ratios=[1.25, 1], left=0.065, right=0.985, top=0.82, bottom=0.14, wspace=0.2, hspace=0.3
+        )
+        returns = figure.add_subplot(panels[:, 0])
+        dead = figure.add_subplot(panels[0, 1])
+        share = figure.add_subplot(panels[1, 1], sharex=dead)
+
+        learning_curves(returns, group)
+        returns.set_title("Training return")
+
+        metric_curves(dead, group, "dead_frac")
+        dead.set_title("DeadFrac: samples whose gradient a clip sets to zero")
+        dead.set_xlabel("")
+        name_zeros(dead, group, "dead_frac")
+
+        metric_curves(share, group, "share_old")
+        metric_reference(share, group, "old_frac", "OldFrac: part of the samples that are old")
+        share.set_title("ShareOld: part of the update that old samples make")
+        reference = [entries[-1:] for entries in share.get_legend_handles_labels()]
+        share.legend(*reference, loc="lower right", handlelength=1.5)
+
+        for ax in (dead, share):
+            ax.set_ylabel("fraction")
+            ax.set_ylim(bottom=0)
+        figure.legend(*returns.get_legend_handles_labels(), loc="upper right", bbox_to_anchor=(0.99, 0.99),
+                      ncols=len(group), fontsize=10)
+        figure.text(0.012, 0.94, title, fontsize=13, fontweight="bold")
+        figure.text(0.012, 0.893, subtitle, fontsize=9, color="0.25")
+        figure.text(0.012, 0.022, source, fontsize=7.5, color="0.35", family="monospace")
+        return figure
+
+
+def _env_steps_axis(ax: Axes, grid: np.ndarray) -> None:
+    ax.set_xlabel("env steps")
+    ax.set_xlim(0, grid[-1])
+    ax.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:g}k" if steps else "0")

@@ -1,0 +1,69 @@
+"""Shows how several runs get on: one line that refreshes on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from gipo.runs import Run
+
+PLAIN_SECONDS = 10.0
+
+
+def in_time(seconds: float) -> str:
+    whole = math.ceil(max(0.0, seconds))
+    return f"{whole}s" if whole < 60 else f"{whole // 60}m{whole % 60:02}s"
+
+
+def in_words(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+class ProgressLine:
+    """Overall percent, the runs under way with their latest return, and the time left."""
+
+    def __init__(self, total: int, stream: TextIO = sys.stderr) -> None:
+        self._total = total
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._start = self._shown_at = time.monotonic()
+        self._open = False  # a refreshed line stands on the screen
+
+    def tick(self, running: Sequence[Run], done: int) -> None:
+        now = time.monotonic()
+        if not running or (not self._terminal and now - self._shown_at < PLAIN_SECONDS):
+            return
+        self._shown_at = now
+        fraction = (done + sum(run.fraction for run in running)) / self._total
+        line = f"{100 * fraction:3.0f}%  {done}/{self._total} runs"
+        for run in running:
+            line += f"  {run.spec.name} {100 * run.fraction:.0f}% return {in_words(run.episode_return)}"
+        if fraction > 0:
+            line += f"  ETA {in_time((now - self._start) * (1 - fraction) / fraction)}"
+        if self._terminal:
+            # A line that wraps could not be refreshed in place.
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r{line[:width]}\x1b[K", end="", file=self._stream, flush=True)
+            self._open = True
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def done(self, run: Run) -> None:
+        """One line that stays for each run."""
+        s = run.summary
+        self.close()
+        print(
+            f"{run.spec.name} {s['ended']}: training return {in_words(s['final_return']['mean'])}, "
+            f"greedy {in_words(s['eval_return']['mean'])}, {s['env_steps']} env steps, {in_time(s['seconds'])}",
+            file=self._stream, flush=True,
+        )
+
+    def close(self) -> None:
+        """Clears the refreshed line; whoever prints next begins on an empty one."""
+        if self._open:
+            print("\r\x1b[K", end="", file=self._stream, flush=True)
+        self._open = False

@@ -1,0 +1,173 @@
+#include "gipo/learner/learner.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "gipo/core/bytes.h"
+#include "gipo/core/error.h"
+#include "gipo/core/thread_pool.h"
+#include "gipo/learner/cpu_learner.h"
+
+namespace gipo {
+namespace {
+
+constexpr std::size_t kSize = 32;
+
+LearnerSetup small_setup() {
+  LearnerSetup s;
+  s.model = make_model_spec(PolicyOptions{.hidden = {8, 8}}, {"T", "", 3, ActionSpace::discrete(3), 10});
+  s.learner.batch_size = kSize;
+  s.t_old = 2;
+  s.window = 10;
+  return s;
+}
+
+Batch random_batch(std::uint64_t seed) {
+  Batch b(kSize, 3, 1);
+  RandomStream random(seed);
+  for (float& v : b.observation) v = static_cast<float>(random.normal());
+  for (std::size_t i = 0; i < kSize; ++i) {
+    b.action[i] = static_cast<float>(random.below(3));
+    b.log_prob[i] = static_cast<float>(std::log(1.0 / 3.0) + 0.2 * random.normal());
+    b.reward[i] = static_cast<float>(random.normal());
+  }
+  for (std::size_t at = 0; at < kSize; at += 8) b.windows.push_back({at, 8, at == 8});
+  return b;
+}
+
+TEST(Learner, ThreadsDoNotChangeTheWeights) {
+  ThreadPool one(1), two(2);
+  const auto a = make_learner(small_setup(), RandomStream(1), one);
+  const auto b = make_learner(small_setup(), RandomStream(1), two);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    const Batch batch = random_batch(i);
+    a->update(batch, {0, true});
+    b->update(batch, {0, true});
+  }
+  ByteWriter bytes_a, bytes_b;
+  a->save(bytes_a);
+  b->save(bytes_b);
+  EXPECT_EQ(bytes_a.bytes(), bytes_b.bytes());
+}
+
+TEST(Learner, GoesOnIdenticallyAfterSaveAndLoad) {
+  ThreadPool pool(1);
+  LearnerSetup setup = small_setup();
+  setup.learner.proximal_coef = 0.3;
+  const auto a = make_learner(setup, RandomStream(1), pool), b = make_learner(setup, RandomStream(2), pool);
+  for (std::uint64_t i = 0; i < 5; ++i) a->update(random_batch(i), {});
+  ByteWriter saved;
+  a->save(saved);
+  ByteReader in(saved.bytes());
+  b->load(in);
+  EXPECT_EQ(in.left(), 0u);
+  for (std::uint64_t i = 5; i < 10; ++i) {
+    a->update(random_batch(i), {});
+    b->update(random_batch(i), {});
+  }
+  ByteWriter bytes_a, bytes_b;
+  a->save(bytes_a);
+  b->save(bytes_b);
+  EXPECT_EQ(bytes_a.bytes(), bytes_b.bytes());
+}
+
+TEST(Learner, AnUpdateThatIsNotFiniteIsSkippedAndCounted) {
+  ThreadPool pool(1);
+  const auto learner = make_learner(small_setup(), RandomStream(1), pool);
+  learner->update(random_batch(0), {});
+  Weights before, after;
+  learner->copy_weights(before);
+  Batch bad = random_batch(1);
+  bad.reward[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(learner->update(bad, {0, true}).skipped);
+  learner->copy_weights(after);
+  EXPECT_EQ(before.policy, after.policy);
+  EXPECT_EQ(before.critic, after.critic);
+  EXPECT_EQ(learner->skipped_updates(), 1);
+  EXPECT_FALSE(learner->update(random_batch(2), {}).skipped);
+}
+
+TEST(Learner, EndsByNameAfterTooManySkippedUpdatesInARow) {
+  ThreadPool pool(1);
+  LearnerSetup setup = small_setup();
+  setup.learner.max_bad_updates = 3;
+  const auto learner = make_learner(setup, RandomStream(1), pool);
+  Batch bad = random_batch(1);
+  bad.log_prob[0] = -std::numeric_limits<float>::infinity();
+  bad.reward[0] = std::numeric_limits<float>::infinity();
+  learner->update(bad, {});
+  learner->update(random_batch(2), {});  // a good one begins the count anew
+  learner->update(bad, {});
+  learner->update(bad, {});
+  try {
+    learner->update(bad, {});
+    FAIL() << "went on";
+  } catch (const RunError& e) {
+    EXPECT_NE(std::string(e.what()).find("learner.max_bad_updates = 3"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Learner, ValueLossFallsAndExplainedVarianceRisesOnAFixedBatch) {
+  ThreadPool pool(1);
+  LearnerSetup setup = small_setup();
+  setup.advantage.mode = "stored";
+  setup.learner.value_lr = 0.01;
+  const auto learner = make_learner(setup, RandomStream(1), pool);
+  Batch batch = random_batch(3);
+  for (std::size_t i = 0; i < kSize; ++i) batch.target[i] = 3 * batch.observation[3 * i] - 1;
+  const double first = learner->update(batch, {}).value_loss;
+  for (int i = 0; i < 400; ++i) learner->update(batch, {});
+  const UpdateStats last = learner->update(batch, {});
+  EXPECT_LT(last.value_loss, 0.05 * first);
+  EXPECT_GT(last.explained_variance, 0.9);
+}
+
+TEST(Learner, GapIsExactPerSample) {
+  ThreadPool pool(1);
+  const auto learner = make_learner(small_setup(), RandomStream(1), pool);
+  for (std::uint64_t i = 0; i < 4; ++i) learner->update(random_batch(i), {});
+  Batch batch = random_batch(9);
+  for (std::size_t i = 0; i < kSize; ++i) {
+    batch.version[i] = i < 8 ? 1 : 4;  // gaps 3 and 0 at version 4
+    batch.env_step[i] = i < 8 ? 100 : 190;
+  }
+  learner->update(batch, {200, true});
+  std::map<std::string, double> figures;
+  for (const auto& [name, value] : learner->diagnostics().figures()) figures[name] = value;
+  EXPECT_DOUBLE_EQ(figures["gap_mean"], 0.75);
+  EXPECT_DOUBLE_EQ(figures["old_frac"], 0.25);
+  EXPECT_DOUBLE_EQ(figures["new_frac"], 0.75);
+  EXPECT_DOUBLE_EQ(figures["age_mean_old"], 100);
+}
+
+TEST(Learner, ProximalTermHoldsThePolicyNearItsAverage) {
+  ThreadPool pool(1);
+  double moved[2];
+  for (int k = 0; k < 2; ++k) {
+    LearnerSetup setup = small_setup();
+    setup.learner.policy_lr = 0.01;
+    setup.learner.proximal_coef = k == 0 ? 1e-9 : 10.0;
+    const auto learner = make_learner(setup, RandomStream(1), pool);
+    for (std::uint64_t i = 0; i < 30; ++i) moved[k] = learner->update(random_batch(0), {}).proximal_kl;
+  }
+  EXPECT_LT(moved[1], 0.5 * moved[0]);
+}
+
+TEST(Schedule, WarmsUpAndComesDown) {
+  LearnerOptions o;
+  o.updates = 100;
+  EXPECT_DOUBLE_EQ(schedule_factor(o, 50), 1);
+  o.schedule = "linear";
+  EXPECT_DOUBLE_EQ(schedule_factor(o, 25), 0.75);
+  o.schedule = "cosine";
+  o.warmup_updates = 10;
+  EXPECT_DOUBLE_EQ(schedule_factor(o, 0), 0.1);
+  EXPECT_DOUBLE_EQ(schedule_factor(o, 10), 1);
+  EXPECT_NEAR(schedule_factor(o, 55), 0.5, 1e-12);
+  EXPECT_NEAR(schedule_factor(o, 100), 0, 1e-12);
+}
+
+}  // namespace
+}  // namespace gipo

@@ -1,0 +1,143 @@
+#include "gipo/policy/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "gipo/core/error.h"
+#include "gipo/policy/adamw.h"
+
+namespace gipo {
+namespace {
+
+EnvSpec continuous_task() { return {"T", "", 3, ActionSpace::box({-2, -1}, {2, 3}), 10}; }
+EnvSpec discrete_task() { return {"T", "", 3, ActionSpace::discrete(4), 10}; }
+
+TEST(Mlp, WeightsStartOrthogonal) {
+  const Mlp<double> mlp({6, {6}, 2, Activation::kTanh, false}, 1);
+  std::vector<double> w(mlp.parameter_count());
+  RandomStream random(1);
+  mlp.initialise(w, random, 0.01);
+  for (int i = 0; i < 6; ++i) {
+    for (int j = 0; j < 6; ++j) {
+      double dot = 0;
+      for (int k = 0; k < 6; ++k) dot += w[i * 6 + k] * w[j * 6 + k];
+      EXPECT_NEAR(dot, i == j ? 2.0 : 0.0, 1e-12);  // gain sqrt 2
+    }
+  }
+}
+
+TEST(Mlp, ForwardMatchesPlainLoops) {
+  for (const bool norm : {false, true}) {
+    const MlpShape shape{2, {3}, 1, Activation::kTanh, norm};
+    Mlp<double> mlp(shape, 4);
+    std::vector<double> w(mlp.parameter_count());
+    RandomStream random(2);
+    for (double& v : w) v = random.normal();
+    const double x[2] = {0.3, -0.8};
+    double h[3], mean = 0, variance = 0, expected = 0;
+    for (int i = 0; i < 3; ++i) h[i] = std::tanh(w[2 * i] * x[0] + w[2 * i + 1] * x[1] + w[6 + i]);
+    const std::size_t last = norm ? 15 : 9;
+    if (norm) {
+      for (const double v : h) mean += v / 3;
+      for (const double v : h) variance += (v - mean) * (v - mean) / 3;
+      for (int i = 0; i < 3; ++i) h[i] = (h[i] - mean) / std::sqrt(variance + 1e-5) * w[9 + i] + w[12 + i];
+    }
+    for (int i = 0; i < 3; ++i) expected += w[last + i] * h[i];
+    EXPECT_NEAR(*mlp.forward(w, x, 1), expected + w[last + 3], 1e-12);
+  }
+}
+
+TEST(AdamW, MatchesTheTextbook) {
+  AdamW<double> optimizer(1, {0.9, 0.99, 1e-8, 0.1});
+  double w = 1, m = 0, v = 0;
+  std::vector<double> parameter = {1};
+  for (int t = 1; t <= 5; ++t) {
+    const std::vector<double> gradient = {0.3 * t - 0.8};
+    optimizer.step(parameter, gradient, 0.01, 0.5);
+    const double g = gradient[0] * 0.5;
+    m = 0.9 * m + 0.1 * g;
+    v = 0.99 * v + 0.01 * g * g;
+    w -= 0.01 * 0.1 * w;
+    w -= 0.01 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8);
+    EXPECT_NEAR(parameter[0], w, 1e-12);
+  }
+}
+
+TEST(Normaliser, MomentsDoNotDependOnHowTheDataArrives) {
+  RandomStream random(3);
+  std::vector<float> rows(200);
+  for (float& v : rows) v = static_cast<float>(1000 + random.normal());
+  RunningMoments once(2), often(2);
+  once.add(rows);
+  for (std::size_t i = 0; i < rows.size(); i += 10) often.add({rows.data() + i, 10});
+  for (std::size_t d = 0; d < 2; ++d) {
+    EXPECT_NEAR(once.mean(d), often.mean(d), 1e-9);
+    EXPECT_NEAR(once.variance(d), often.variance(d), 1e-9);
+    EXPECT_NEAR(once.variance(d), 1, 0.3);
+  }
+}
+
+TEST(Normaliser, UnsetScaleLeavesObservationsAlone) {
+  const auto scale = ObservationScale::identity(1);
+  const std::vector<float> far = {1e6f};
+  float out;
+  scale.apply<float>(far, &out);
+  EXPECT_EQ(out, 1e6f);
+}
+
+TEST(Model, ActionsAreScaledToTheTasksRangeAndClipped) {
+  PolicyOptions options;
+  const ModelSpec gaussian = make_model_spec(options, continuous_task());
+  std::vector<double> out(2);
+  to_env_action(gaussian, std::vector<float>{0.5f, -0.5f}, out);
+  EXPECT_DOUBLE_EQ(out[0], 1.0);
+  EXPECT_DOUBLE_EQ(out[1], 0.0);
+  to_env_action(gaussian, std::vector<float>{7.0f, -7.0f}, out);
+  EXPECT_DOUBLE_EQ(out[0], 2.0);
+  EXPECT_DOUBLE_EQ(out[1], -1.0);
+  options.distribution = "binned";
+  options.bins = 5;
+  to_env_action(make_model_spec(options, continuous_task()), std::vector<float>{4, 1}, out);
+  EXPECT_DOUBLE_EQ(out[0], 2.0);
+  EXPECT_DOUBLE_EQ(out[1], 0.0);
+}
+
+TEST(Model, DistributionThatDoesNotFitIsRefused) {
+  PolicyOptions options;
+  options.distribution = "gaussian";
+  EXPECT_THROW(make_model_spec(options, discrete_task()), Error);
+  options.distribution = "categorical";
+  EXPECT_THROW(make_model_spec(options, continuous_task()), Error);
+  EnvSpec unbounded = continuous_task();
+  unbounded.action.high[0] = std::numeric_limits<double>::infinity();
+  options.distribution = "binned";
+  EXPECT_THROW(make_model_spec(options, unbounded), Error);
+}
+
+TEST(Model, WeightsComeBackFromTheirFile) {
+  PolicyOptions options;
+  options.layer_norm = true;
+  const ModelSpec spec = make_model_spec(options, continuous_task());
+  Weights weights;
+  weights.version = 12;
+  weights.policy.resize(spec.policy_parameters());
+  weights.critic.resize(spec.critic_parameters());
+  weights.scale = ObservationScale::identity(3);
+  RandomStream random(4);
+  for (auto* v : {&weights.policy, &weights.critic, &weights.scale.mean}) {
+    for (float& x : *v) x = static_cast<float>(random.normal());
+  }
+  const std::string bytes = weights_to_safetensors(spec, weights, "T");
+  const Weights back = weights_from_safetensors(spec, bytes, "file");
+  EXPECT_EQ(back.version, 12);
+  EXPECT_EQ(back.policy, weights.policy);
+  EXPECT_EQ(back.critic, weights.critic);
+  EXPECT_EQ(back.scale.mean, weights.scale.mean);
+  options.hidden = {32};
+  EXPECT_THROW(weights_from_safetensors(make_model_spec(options, continuous_task()), bytes, "file"), Error);
+}
+
+}  // namespace
+}  // namespace gipo

@@ -1,0 +1,210 @@
+#include "gipo/replay/replay_buffer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <thread>
+
+#include "gipo/core/bytes.h"
+#include "gipo/core/error.h"
+
+namespace gipo {
+namespace {
+
+constexpr std::size_t kLongest = 8;
+
+ReplayShape shape(std::size_t capacity, Sampling sampling = Sampling::kSegments) {
+  return {capacity, kLongest, 2, 1, sampling};
+}
+
+// Every number says which step it is: step k of the whole stream.
+Segment segment(std::size_t length, std::int64_t first, bool terminated = false) {
+  Segment s(kLongest, 2, 1);
+  s.length = length;
+  s.terminated = terminated;
+  s.first_env_step = static_cast<double>(first);
+  s.env_step_stride = 1;
+  for (std::size_t t = 0; t <= length; ++t) {
+    const auto k = static_cast<float>(first + static_cast<std::int64_t>(t));
+    s.observation[2 * t] = k;
+    s.observation[2 * t + 1] = -k;
+    if (t == length) break;
+    s.action[t] = s.log_prob[t] = s.reward[t] = s.advantage[t] = s.target[t] = k;
+    s.version[t] = first + static_cast<std::int64_t>(t);
+  }
+  return s;
+}
+
+void expect_consistent(const Batch& b) {
+  for (std::size_t i = 0; i < b.size; ++i) {
+    const float k = b.reward[i];
+    EXPECT_EQ(b.observation[2 * i], k);
+    EXPECT_EQ(b.observation[2 * i + 1], -k);
+    EXPECT_EQ(b.action[i], k);
+    EXPECT_EQ(b.target[i], k);
+    EXPECT_EQ(b.version[i], static_cast<std::int64_t>(k));
+    EXPECT_EQ(b.env_step[i], k);
+  }
+  std::size_t at = 0;
+  for (std::size_t w = 0; w < b.windows.size(); ++w) {
+    EXPECT_EQ(b.windows[w].begin, at);
+    at += b.windows[w].length;
+    EXPECT_EQ(b.observation[2 * (b.size + w)], b.reward[at - 1] + 1) << "the row after the window's end";
+  }
+  EXPECT_EQ(at, b.windows.empty() ? 0 : b.size);
+}
+
+TEST(ReplayBuffer, EmptyGivesNoBatch) {
+  ReplayBuffer replay(shape(100), RandomStream(1));
+  Batch batch(16, 2, 1);
+  EXPECT_FALSE(replay.sample(batch));
+}
+
+TEST(ReplayBuffer, RowsOfABatchBelongTogetherThroughManyEvictionsAndLengths) {
+  ReplayBuffer replay(shape(100), RandomStream(1));
+  RandomStream random(2);
+  Batch batch(16, 2, 1);
+  std::int64_t next = 0;
+  for (int i = 0; i < 500; ++i) {
+    const std::size_t length = 1 + random.below(kLongest);
+    replay.insert(segment(length, next, random.below(2) == 0));
+    next += static_cast<std::int64_t>(length);
+    ASSERT_TRUE(replay.sample(batch));
+    expect_consistent(batch);
+    EXPECT_LE(replay.size(), 100u);
+    // First in, first out: nothing older than the capacity is left.
+    for (std::size_t k = 0; k < batch.size; ++k) EXPECT_GE(batch.version[k], next - 100);
+  }
+  EXPECT_EQ(replay.inserted(), static_cast<std::uint64_t>(next));
+  EXPECT_EQ(replay.evicted() + replay.size(), replay.inserted());
+}
+
+TEST(ReplayBuffer, HoldsAsMuchAsItsCapacityWhenSegmentsAreShort) {
+  ReplayBuffer replay(shape(100), RandomStream(1));
+  for (std::int64_t i = 0; i < 300; ++i) replay.insert(segment(1, i));
+  EXPECT_EQ(replay.size(), 100u);
+}
+
+TEST(ReplayBuffer, TerminationIsSeenOnlyAtTheTrueEndOfASegment) {
+  ReplayBuffer replay(shape(100), RandomStream(1));
+  replay.insert(segment(8, 0, true));
+  Batch batch(13, 2, 1);  // one whole segment and a part of one
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(replay.sample(batch));
+    expect_consistent(batch);
+    for (const BatchWindow& w : batch.windows) {
+      EXPECT_EQ(w.terminated, batch.reward[w.begin + w.length - 1] == 7);
+    }
+  }
+}
+
+// Whole segments or single steps: every transition must be equally likely, whatever the length of its segment.
+TEST(ReplayBuffer, SamplingIsUniformOverTransitions) {
+  for (const Sampling sampling : {Sampling::kSegments, Sampling::kTransitions, Sampling::kEpochs}) {
+    ReplayBuffer replay(shape(64, sampling), RandomStream(3));
+    std::int64_t next = 0;
+    for (const std::size_t length : {8, 1, 3, 8, 2, 6, 4}) {
+      replay.insert(segment(length, next));
+      next += static_cast<std::int64_t>(length);
+    }
+    std::map<std::int64_t, double> counts;
+    Batch batch(128, 2, 1);
+    constexpr int kDraws = 2000;
+    for (int i = 0; i < kDraws; ++i) {
+      replay.sample(batch);
+      for (const std::int64_t v : batch.version) counts[v] += static_cast<double>(next) / (128.0 * kDraws);
+    }
+    EXPECT_EQ(counts.size(), static_cast<std::size_t>(next));
+    for (const auto& [version, relative] : counts) EXPECT_NEAR(relative, 1.0, 0.05) << version;
+  }
+}
+
+TEST(ReplayBuffer, AnEpochVisitsEveryTransitionOnce) {
+  ReplayBuffer replay(shape(32, Sampling::kEpochs), RandomStream(3));
+  for (std::int64_t i = 0; i < 4; ++i) replay.insert(segment(8, 8 * i));
+  Batch batch(8, 2, 1);
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    std::map<std::int64_t, int> seen;
+    for (int i = 0; i < 4; ++i) {
+      replay.sample(batch);
+      for (const std::int64_t v : batch.version) ++seen[v];
+    }
+    EXPECT_EQ(seen.size(), 32u);
+  }
+  // A new rollout begins a new pass over itself alone.
+  for (std::int64_t i = 4; i < 8; ++i) replay.insert(segment(8, 8 * i));
+  replay.sample(batch);
+  for (const std::int64_t v : batch.version) EXPECT_GE(v, 32);
+}
+
+TEST(ReplayBuffer, GoesOnIdenticallyAfterSaveAndLoad) {
+  for (const Sampling sampling : {Sampling::kSegments, Sampling::kTransitions, Sampling::kEpochs}) {
+    ReplayBuffer one(shape(50, sampling), RandomStream(4));
+    std::int64_t next = 0;
+    Batch a(16, 2, 1), b(16, 2, 1);
+    for (int i = 0; i < 20; ++i, next += 5) one.insert(segment(5, next));
+    one.sample(a);
+    ByteWriter out;
+    one.save(out);
+    ReplayBuffer two(shape(50, sampling), RandomStream(99));
+    ByteReader in(out.bytes());
+    two.load(in);
+    EXPECT_EQ(in.left(), 0u);
+    EXPECT_EQ(one.fingerprint(), two.fingerprint());
+    for (int i = 0; i < 20; ++i, next += 5) {
+      one.sample(a);
+      two.sample(b);
+      EXPECT_EQ(a.version, b.version);
+      one.insert(segment(5, next));
+      two.insert(segment(5, next));
+    }
+    EXPECT_EQ(one.fingerprint(), two.fingerprint());
+  }
+}
+
+TEST(ReplayBuffer, DamagedStateIsRefused) {
+  ReplayBuffer replay(shape(50), RandomStream(4));
+  replay.insert(segment(8, 0));
+  ByteWriter out;
+  replay.save(out);
+  for (std::size_t cut = 0; cut < out.bytes().size(); cut += 7) {
+    ByteReader in(std::string_view(out.bytes()).substr(0, cut));
+    EXPECT_THROW(replay.load(in), Error);
+  }
+}
+
+TEST(ReplayBuffer, ThreadsMayInsertAndSampleTogether) {
+  ReplayBuffer replay(shape(200), RandomStream(5));
+  replay.insert(segment(8, 0));
+  std::vector<std::thread> writers;
+  for (std::int64_t w = 0; w < 2; ++w) {
+    writers.emplace_back([&replay, w] {
+      for (std::int64_t i = 0; i < 300; ++i) replay.insert(segment(1 + static_cast<std::size_t>(i % 8), 10000 * w + i));
+    });
+  }
+  Batch batch(32, 2, 1);
+  for (int i = 0; i < 300; ++i) {
+    replay.sample(batch);
+    expect_consistent(batch);
+  }
+  for (std::thread& t : writers) t.join();
+  EXPECT_EQ(replay.evicted() + replay.size(), replay.inserted());
+}
+
+TEST(Segment, NumbersThatAreNotFiniteAreSeen) {
+  Segment s = segment(4, 0);
+  EXPECT_TRUE(s.finite(2, 1));
+  s.observation[2 * 4 + 1] = std::numeric_limits<float>::quiet_NaN();  // the final observation
+  EXPECT_FALSE(s.finite(2, 1));
+  s = segment(4, 0);
+  s.reward[3] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(s.finite(2, 1));
+  s = segment(4, 0);
+  s.reward[4] = std::numeric_limits<float>::infinity();  // past the end: not part of it
+  EXPECT_TRUE(s.finite(2, 1));
+}
+
+}  // namespace
+}  // namespace gipo

@@ -1,0 +1,138 @@
+#include "gipo/train/pacer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <thread>
+#include <vector>
+
+namespace gipo {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Pace {
+  std::int64_t warmup;
+  double steps_per_update;
+  std::int64_t slack;
+  int actors;
+  std::int64_t steps;  // of a round of one actor
+  int updates;
+};
+
+std::int64_t due(const Pace& p, std::int64_t update) {
+  return p.warmup + static_cast<std::int64_t>(std::floor(static_cast<double>(update) * p.steps_per_update));
+}
+
+struct Outcome {
+  std::atomic<std::int64_t> updates{0}, too_far{0}, too_early{0};
+};
+
+// Actors and a learner held together by a pacer, until all updates are done.
+void run_paced(const Pace& p, Pacer& pacer, Outcome& outcome) {
+  std::vector<std::jthread> actors;
+  for (int i = 0; i < p.actors; ++i) {
+    actors.emplace_back([&] {
+      while (pacer.wait_to_collect()) {
+        const std::int64_t before = pacer.begin_steps(p.steps);
+        // Each of the others may have passed the same wait.
+        const std::int64_t most = due(p, outcome.updates.load()) + p.slack + (p.actors - 1) * p.steps;
+        if (before >= most) ++outcome.too_far;
+        std::this_thread::yield();
+        pacer.end_steps(p.steps);
+      }
+    });
+  }
+  for (int u = 0; u < p.updates && pacer.wait_to_update(u); ++u) {
+    if (pacer.env_steps() < due(p, u)) ++outcome.too_early;
+    ++outcome.updates;  // before the pacer knows: an actor never sees fewer updates than the pacer did
+    pacer.updated(u + 1);
+  }
+  pacer.stop();
+}
+
+TEST(Pacer, BoundHoldsAndNobodyWaitsForever) {
+  for (const Pace& p : {Pace{40, 8, 32, 2, 4, 400}, Pace{1, 0.1, 0, 3, 7, 400}, Pace{10, 1, 0, 4, 1, 400},
+                        Pace{5, 0.37, 2, 2, 16, 400}, Pace{100, 64, 256, 3, 4, 100}, Pace{3, 5, 1, 1, 2, 400}}) {
+    Pacer pacer([&p](std::int64_t u) { return due(p, u); }, p.slack, false);
+    Outcome outcome;
+    auto run = std::async(std::launch::async, [&] { run_paced(p, pacer, outcome); });
+    if (run.wait_for(60s) != std::future_status::ready) {
+      ADD_FAILURE() << "all wait, with pace " << p.steps_per_update << " and slack " << p.slack;
+      pacer.stop();
+    }
+    run.get();
+    EXPECT_EQ(outcome.updates, p.updates);
+    EXPECT_EQ(outcome.too_far, 0) << "env steps ran ahead of the bound, pace " << p.steps_per_update;
+    EXPECT_EQ(outcome.too_early, 0) << "an update came before its env steps, pace " << p.steps_per_update;
+    EXPECT_LE(pacer.env_steps(), due(p, p.updates) + p.slack + p.actors * p.steps);
+  }
+}
+
+TEST(Pacer, CollectingStopsAtTheSlackAndGoesOnWithAnUpdate) {
+  Pacer pacer([](std::int64_t u) { return 10 + 5 * u; }, 4, false);
+  std::int64_t taken = 0;
+  const auto collect_all = [&] {
+    // What may be collected without waiting: 14 for update 0.
+    while (taken < 10 + 5 * (taken < 14 ? 0 : 1) + 4) {
+      ASSERT_TRUE(pacer.wait_to_collect());
+      EXPECT_EQ(pacer.begin_steps(1), taken++);
+      pacer.end_steps(1);
+      if (taken == 14) return;
+    }
+  };
+  collect_all();
+  ASSERT_EQ(taken, 14);
+  auto waiting = std::async(std::launch::async, [&] { return pacer.wait_to_collect(); });
+  EXPECT_EQ(waiting.wait_for(30ms), std::future_status::timeout) << "beyond the slack";
+  pacer.updated(1);
+  EXPECT_TRUE(waiting.get());
+}
+
+TEST(Pacer, UpdateWaitsForFinishedStepsNotForBegunOnes) {
+  Pacer pacer([](std::int64_t) { return 8; }, 100, false);
+  pacer.begin_steps(8);
+  auto waiting = std::async(std::launch::async, [&] { return pacer.wait_to_update(0); });
+  EXPECT_EQ(waiting.wait_for(30ms), std::future_status::timeout);
+  EXPECT_EQ(pacer.env_steps(), 0);
+  pacer.end_steps(8);
+  EXPECT_TRUE(waiting.get());
+  EXPECT_EQ(pacer.env_steps(), 8);
+}
+
+TEST(Pacer, StopWakesAllWhoWait) {
+  Pacer pacer([](std::int64_t) { return 10; }, 0, false);
+  pacer.begin_steps(10);  // and never ends them: both sides wait
+  std::vector<std::future<bool>> waiting;
+  for (int i = 0; i < 2; ++i) {
+    waiting.push_back(std::async(std::launch::async, [&] { return pacer.wait_to_collect(); }));
+    waiting.push_back(std::async(std::launch::async, [&] { return pacer.wait_to_update(0); }));
+  }
+  for (const auto& w : waiting) EXPECT_EQ(w.wait_for(10ms), std::future_status::timeout);
+  pacer.stop();
+  for (auto& w : waiting) EXPECT_FALSE(w.get());
+  EXPECT_FALSE(pacer.wait_to_collect());
+  EXPECT_FALSE(pacer.wait_to_update(0));
+}
+
+TEST(Pacer, FreeRunWaitsForTheWarmUpAlone) {
+  Pacer pacer([](std::int64_t u) { return 10 + 1000 * u; }, 0, true);
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(pacer.wait_to_collect()) << "actors never wait";
+    pacer.begin_steps(1);
+  }
+  auto waiting = std::async(std::launch::async, [&] { return pacer.wait_to_update(0); });
+  EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout) << "updates wait for the warm-up";
+  pacer.end_steps(10);
+  EXPECT_TRUE(waiting.get());
+  EXPECT_TRUE(pacer.wait_to_update(500)) << "and for nothing else";
+  pacer.stop();
+  EXPECT_FALSE(pacer.wait_to_collect());
+}
+
+}  // namespace
+}  // namespace gipo

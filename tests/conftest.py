@@ -1,0 +1,69 @@
+"""What the tests of the command line share: the program, started in an empty folder of its own."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / os.environ.get("GIPO_BUILD_DIR", "build/release")
+
+# A run of well under a second.
+TINY = {
+    "policy.hidden": "[16, 16]",
+    "learner.batch_size": 64,
+    "learner.updates": 200,
+    "replay.segment_length": 16,
+    "eval.episodes": 3,
+}
+
+
+def settings(options):
+    """--set arguments from a dictionary."""
+    return [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
+
+
+class Gipo:
+    """Runs the program in `folder` and hands back exit status, stdout and stderr."""
+
+    def __init__(self, binary, folder):
+        self.binary, self.folder = binary, folder
+
+    def __call__(self, *arguments, timeout=60):
+        return subprocess.run(
+            [self.binary, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True, timeout=timeout
+        )
+
+    def train(self, name, options=None, *arguments, timeout=60):
+        """Trains to the end and returns the run folder; TINY where `options` does not say otherwise."""
+        done = self(
+            "train", *arguments, "--quiet", "--name", name, *settings(TINY | (options or {})), timeout=timeout
+        )
+        assert done.returncode == 0, done.stderr
+        return Path(self.folder, "runs", name)
+
+    def entries(self):
+        return sorted(str(path.relative_to(self.folder)) for path in Path(self.folder).rglob("*"))
+
+
+@pytest.fixture(scope="session")
+def binary():
+    path = BUILD / "gipo"
+    if not path.exists():
+        pytest.fail(f"{path} is not built (GIPO_BUILD_DIR names the build folder)", pytrace=False)
+    return path
+
+
+@pytest.fixture
+def gipo(binary, tmp_path):
+    return Gipo(binary, tmp_path)
+
+
+def summary(run):
+    return json.loads((run / "summary.json").read_text())
+
+
+def json_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]

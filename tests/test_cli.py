@@ -1,0 +1,320 @@
+"""The command line: what it accepts, what it refuses and how, and what a run leaves behind."""
+
+import json
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from conftest import TINY, json_lines, settings, summary
+
+BAD_FILES = {
+    # name: (text of run.toml, place, what the message must say)
+    "unknown key": ("[surrogate]\nsigm = 1\n", "run.toml:2:", ["surrogate.sigm", "did you mean surrogate.sigma?"]),
+    "unknown group": ("\n[surogate]\nsigma = 1\n", "run.toml:2:", ["surogate", "did you mean surrogate?", "learner"]),
+    "key outside its group": ("sigma = 1\n", "run.toml:1:", ["did you mean surrogate.sigma?"]),
+    "unknown surrogate": ('[surrogate]\nname = "gippo"\n', "run.toml:2:", ["gippo", "did you mean gipo?", "sapo"]),
+    "unknown env": ('[env]\nid = "CartPole-v2"\n', "run.toml:2:", ["CartPole-v2", "did you mean CartPole-v1?", "Pendulum-v1"]),
+    "unknown word": ('[run]\nmode = "lockstp"\n', "run.toml:2:", ["lockstep or async", "did you mean lockstep?"]),
+    "wrong type": ('[learner]\n\nupdates = "many"\n', "run.toml:3:", ["learner.updates", '"many"', "integer", "1 to 1000000000000"]),
+    "wrong kind of list": ('[policy]\nhidden = [1.5]\n', "run.toml:2:", ["policy.hidden", "[ 1.5 ]", "list of integers"]),
+    "out of range": ("[advantage]\ngamma = 1.5\n", "run.toml:2:", ["advantage.gamma = 1.5", "0 to 1"]),
+    "not finite": ("[learner]\npolicy_lr = nan\n", "run.toml:2:", ["learner.policy_lr", "finite"]),
+    "syntax error": ("[run]\nseed = 1\nname = \"open\n", "run.toml:3:", ["not valid TOML"]),
+    "dial set three times": (
+        "[staleness]\nregime = \"custom\"\nwindow = 10\nenv_steps_per_update = 10\n[replay]\ncapacity = 5000\n",
+        "run.toml:6:",
+        ["replay.capacity = 5000", "staleness.window = 10", "leave one out"],
+    ),
+    "regime contradicted": ("[staleness]\nwindow = 10\n", "run.toml:2:", ['"stale"', "0.87", "custom"]),
+    "distribution does not fit": ('[policy]\ndistribution = "gaussian"\n', "run.toml:2:", ["gaussian", "CartPole-v1"]),
+    "name with a slash": ('[run]\nname = "a/b"\n', "run.toml:2:", ["a/b", "without a slash"]),
+}
+
+BAD_SETTINGS = {
+    "surrogate.sigm=1": ["surrogate.sigm", "did you mean surrogate.sigma?"],
+    "surrogate.name=gippo": ["gippo", "did you mean gipo?"],
+    "env.id=CartPole-v2": ["CartPole-v2", "did you mean CartPole-v1?"],
+    "learner.updates=many": ["learner.updates", '"many"', "integer"],
+    "learner.updates=": ["learner.updates", '""', "integer"],
+    "advantage.gamma=1.5": ["advantage.gamma = 1.5", "0 to 1"],
+    "surrogate.kernel=gausian": ["gaussian, laplacian or cauchy", "did you mean gaussian?"],
+    "learner.updates": ["group.name=value"],
+}
+
+
+@pytest.mark.parametrize("mode", [[], ["--dry-run"], ["--overwrite"]], ids=["train", "dry run", "overwrite"])
+@pytest.mark.parametrize("case", BAD_FILES, ids=lambda case: case.replace(" ", "_"))
+def test_bad_file_is_refused_before_anything_is_created(gipo, case, mode):
+    text, place, parts = BAD_FILES[case]
+    (gipo.folder / "run.toml").write_text(text)
+    done = gipo("train", "run.toml", *mode)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"gipo: {place} "), done.stderr
+    assert [part for part in parts if part not in done.stderr] == [], done.stderr
+    assert done.stdout == ""
+    assert gipo.entries() == ["run.toml"]
+
+
+@pytest.mark.parametrize("setting", BAD_SETTINGS)
+def test_bad_setting_is_refused_before_anything_is_created(gipo, setting):
+    done = gipo("train", "--set", setting)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("gipo: --set"), done.stderr
+    assert [part for part in BAD_SETTINGS[setting] if part not in done.stderr] == [], done.stderr
+    assert gipo.entries() == []
+
+
+def test_file_that_cannot_be_read_is_refused(gipo):
+    done = gipo("train", "missing.toml")
+    assert done.returncode == 2
+    assert "missing.toml" in done.stderr and "No such file" in done.stderr
+    done = gipo("train", gipo.folder)  # not an empty config
+    assert done.returncode == 2
+    assert str(gipo.folder) in done.stderr
+    assert gipo.entries() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["trian"], ["train", "--sed", "1"], ["train", "--seed", "x"], ["train", "--seed", "-1"], ["list"],
+     ["list", "pets"], ["list", "envs", "--markdown"], ["eval"], ["eval", "x", "--episodes", "0"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_bad_arguments_are_refused(gipo, arguments):
+    done = gipo(*arguments)
+    assert done.returncode == 2
+    assert done.stderr != ""
+    assert gipo.entries() == []
+
+
+def test_version_and_help(gipo):
+    for arguments, part in ((["--version"], "gipo 0."), (["--help"], "train"), (["train", "--help"], "--dry-run")):
+        done = gipo(*arguments)
+        assert done.returncode == 0
+        assert part in done.stdout
+
+
+def test_existing_run_folder_is_refused_and_overwritten_only_when_asked(gipo):
+    run = gipo.train("one", {"run.seed": 1})
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    again = ["train", "--quiet", "--name", "one", *settings(TINY | {"run.seed": 2})]
+    done = gipo(*again)
+    assert done.returncode == 2
+    assert "runs/one" in done.stderr and "--overwrite" in done.stderr
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    done = gipo(*again, "--overwrite")
+    assert done.returncode == 0, done.stderr
+    assert summary(run)["seed"] == 2
+
+
+def test_overwrite_removes_only_runs(gipo):
+    precious = gipo.folder / "runs" / "one" / "thesis.txt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("years of work")
+    done = gipo("train", "--name", "one", "--overwrite", *settings(TINY))
+    assert done.returncode == 2
+    assert "does not look like a run folder" in done.stderr
+    assert precious.read_text() == "years of work"
+
+
+def test_dry_run_prints_config_dial_memory_and_time_and_creates_nothing(gipo):
+    done = gipo("train", "--dry-run", *settings(TINY | {"learner.updates": 1000}))
+    assert done.returncode == 0, done.stderr
+    assert "window 870 updates (0.87 of all) = capacity 6960 transitions / 8 env steps per update" in done.stdout
+    assert re.search(r"^# memory: about [\d.]+ MB of replay$", done.stdout, re.MULTILINE)
+    assert re.search(r"^# time: about (\d+s|\d+m\d+s|\d+h\d+m) on this machine$", done.stdout, re.MULTILINE)
+    assert gipo.entries() == []
+    # What it prints is a config that gives the same again.
+    (gipo.folder / "printed.toml").write_text(done.stdout)
+    again = gipo("train", "printed.toml", "--dry-run")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.partition("# time")[0] == done.stdout.partition("# time")[0]
+
+
+def test_dry_run_as_json(gipo):
+    done = gipo("train", "--dry-run", "--json", *settings(TINY | {"learner.updates": 1000}))
+    printed = json.loads(done.stdout)
+    assert printed["staleness"] == {"capacity": 6960, "env_steps_per_update": 8.0, "window": 870.0, "t_old": 100}
+    assert printed["replay_megabytes"] > 0 and printed["estimated_seconds"] > 0
+    assert printed["updates"] == 1000 and printed["env_steps"] >= 8000
+    assert gipo.entries() == []
+
+
+def test_json_is_one_object_on_stdout_equal_to_the_summary(gipo):
+    done = gipo("train", "--json", "--name", "one", *settings(TINY))
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)  # fails where anything stands before or after it
+    assert printed.pop("run_dir") == "runs/one"
+    assert printed == summary(gipo.folder / "runs" / "one")
+    assert printed["ended"] == "finished" and printed["updates"] == 200
+
+
+def test_quiet_run_says_nothing_on_stderr(gipo):
+    assert gipo("train", "--quiet", "--name", "quiet", *settings(TINY)).stderr == ""
+    assert "100%" in gipo("train", "--name", "loud", *settings(TINY)).stderr
+
+
+def test_run_folder_holds_what_it_should(gipo):
+    run = gipo.train("one", {"eval.every_updates": 100})
+    names = sorted(re.sub(r"\.\d{10}\.", ".N.", path.name) for path in run.iterdir())
+    assert names == ["config.toml", "episodes.jsonl", "evaluations.jsonl", "events.out.tfevents.N.gipo", "log.txt",
+                     "metrics.jsonl", "policy.safetensors", "summary.json"]  # fmt: skip
+    assert [line["update"] for line in json_lines(run / "metrics.jsonl")] == list(range(10, 201, 10))
+    assert [line["update"] for line in json_lines(run / "evaluations.jsonl")] == [100, 200]
+    result = summary(run)
+    episodes = json_lines(run / "episodes.jsonl")
+    assert len(episodes) == result["episodes"] > 0
+    last = [line["return"] for line in episodes[-100:]]
+    assert result["final_return"]["mean"] == pytest.approx(np.mean(last), rel=1e-12)
+    assert result["eval_return"]["mean"] == json_lines(run / "evaluations.jsonl")[-1]["mean"]
+    # The window: lines in the last fifth of the env steps.
+    lines = json_lines(run / "metrics.jsonl")
+    window = [line["entropy"] for line in lines if line["env_steps"] >= 0.8 * lines[-1]["env_steps"]]
+    assert result["window"]["entropy"] == pytest.approx(np.mean(window), rel=1e-9)
+
+
+def test_saved_config_runs_again_to_the_same_bytes(gipo):
+    first = gipo.train("first", {"env.id": "Pendulum-v1", "surrogate.name": "sapo", "run.seed": 5})
+    done = gipo("train", first / "config.toml", "--quiet", "--name", "second")
+    assert done.returncode == 0, done.stderr
+    second = gipo.folder / "runs" / "second"
+    for name in ("metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors"):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def test_saved_command_can_be_pasted(gipo):
+    arguments = ["train", "--quiet", "--name", "it's mine; \"$HOME\"", *settings(TINY)]
+    assert gipo(*arguments).returncode == 0
+    (run,) = (gipo.folder / "runs").iterdir()
+    assert shlex.split(summary(run)["command"]) == ["gipo", *arguments]
+
+
+def test_eval_depends_on_the_seed_alone(gipo):
+    run = gipo.train("one")
+
+    def mean(*arguments):
+        done = gipo("eval", run, "--json", "--episodes", "5", *arguments)
+        assert done.returncode == 0, done.stderr
+        printed = json.loads(done.stdout)
+        assert printed["env"] == "CartPole-v1" and printed["update"] == 200
+        assert printed["eval_return"]["episodes"] == 5
+        return printed["eval_return"]["mean"]
+
+    assert mean("--seed", "1") == mean("--seed", "1")
+    assert mean("--seed", "1", "--sampled") == mean("--seed", "1", "--sampled")
+    assert len({mean("--seed", str(seed)) for seed in range(6)}) > 1
+    assert len({mean("--seed", str(seed), "--sampled") for seed in range(6)}) > 1
+    text = gipo("eval", run, "--episodes", "5", "--seed", "1").stdout
+    assert f"greedy policy: {mean('--seed', '1'):.2f} +- " in text
+
+
+def test_eval_refuses_what_is_no_run(gipo):
+    assert gipo("eval", "missing").returncode == 2
+    assert "missing: no such run folder" in gipo("eval", "missing").stderr
+    run = gipo.train("one")
+    policy = (run / "policy.safetensors").read_bytes()
+    for damaged in (policy[: len(policy) // 2], policy[:4], b"", b"\xff" * 100):
+        (run / "policy.safetensors").write_bytes(damaged)
+        done = gipo("eval", run)
+        assert done.returncode == 2 and "policy.safetensors" in done.stderr, done.stderr
+    (run / "policy.safetensors").unlink()
+    assert "no policy there yet" in gipo("eval", run).stderr
+    (run / "config.toml").unlink()
+    done = gipo("eval", run)
+    assert done.returncode == 2 and "config.toml" in done.stderr
+
+
+def test_eval_refuses_a_policy_of_another_shape(gipo):
+    run = gipo.train("one")
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("hidden = [16, 16]", "hidden = [16, 17]"))
+    done = gipo("eval", run)
+    assert done.returncode == 2
+    assert "policy.safetensors" in done.stderr and "belongs" in done.stderr
+
+
+def test_lists(gipo):
+    envs = json.loads(gipo("list", "envs", "--json").stdout)
+    assert {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"} <= {row["id"] for row in envs}
+    surrogates = json.loads(gipo("list", "surrogates", "--json").stdout)
+    assert {"gipo", "ppo", "sapo"} <= {row["name"] for row in surrogates}
+    options = json.loads(gipo("list", "options", "--json").stdout)
+    keys = [row["key"] for row in options]
+    assert len(set(keys)) == len(keys) > 60
+    assert set().union(*(row["options"] for row in surrogates)) <= {key.removeprefix("surrogate.") for key in keys}
+    for what, rows, name in (("envs", envs, "id"), ("surrogates", surrogates, "name"), ("options", options, "key")):
+        text = gipo("list", what).stdout
+        assert [row[name] for row in rows if row[name] not in text] == []
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__")
+    body = data[8 + length :]
+    return {
+        name: np.frombuffer(body[slice(*entry["data_offsets"])], "<f4").reshape(entry["shape"])
+        for name, entry in header.items()
+        if entry["dtype"] == "F32"
+    }
+
+
+@pytest.mark.parametrize("mode", ["lockstep", "async"])
+def test_interrupt_ends_the_run_with_130_and_leaves_a_policy(gipo, mode):
+    endless = {"run.mode": mode, "learner.updates": 10**9, "staleness.regime": "custom", "staleness.window": 1000}
+    process = subprocess.Popen(
+        [gipo.binary, "train", "--json", "--name", "one", *settings(TINY | endless)],
+        cwd=gipo.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        run = gipo.folder / "runs" / "one"
+        deadline = time.monotonic() + 20
+        # Signals are taken once the run has begun; the metrics file shows that updates are under way.
+        while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").stat().st_size == 0:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 130, stderr
+    result = summary(run)
+    assert result["ended"] == "interrupted" == json.loads(stdout)["ended"]
+    assert 0 < result["updates"] < 10**9
+    assert json_lines(run / "metrics.jsonl")[-1]["update"] <= result["updates"]
+    assert all(np.isfinite(tensor).all() for tensor in read_safetensors(run / "policy.safetensors").values())
+    evaluated = gipo("eval", run, "--episodes", 2, "--json")
+    assert json.loads(evaluated.stdout)["update"] == result["updates"]
+
+
+@pytest.mark.parametrize("mode", ["lockstep", "async"])
+def test_diverging_run_ends_by_name_and_keeps_finite_weights(gipo, mode):
+    # Rewards near the largest float: returns overflow, so that no update is finite.
+    wild = {"run.mode": mode, "env.reward_scale": 1e38, "learner.max_bad_updates": 7}
+    done = gipo("train", "--quiet", "--json", "--name", "one", *settings(TINY | wild))
+    assert done.returncode == 1
+    assert "7 updates in a row were not finite (learner.max_bad_updates = 7)" in done.stderr
+    assert done.stdout == ""
+    run = gipo.folder / "runs" / "one"
+    result = summary(run)
+    assert result["ended"].startswith("failed: ") and "learner.max_bad_updates" in result["ended"]
+    assert result["counts"]["skipped_updates"] == 7
+    tensors = read_safetensors(run / "policy.safetensors")
+    assert any(name.startswith("policy.") for name in tensors)
+    assert [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()] == []
+    assert gipo("eval", run, "--episodes", 2).returncode == 0
+
+
+def test_run_without_a_usable_segment_ends_by_name(gipo):
+    # At collection already: every segment holds an infinite reward and is turned away.
+    done = gipo("train", "--quiet", "--name", "one", *settings(TINY | {"env.reward_scale": 1e39}))
+    assert done.returncode == 1
+    assert "the replay is empty" in done.stderr and "not finite" in done.stderr
+    result = summary(gipo.folder / "runs" / "one")
+    assert result["counts"]["rejected_segments"] > 0

@@ -1,0 +1,124 @@
+"""`python -m gipo.demo`, short: what it prints and writes, and how it fails."""
+
+import os
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / os.environ.get("GIPO_BUILD_DIR", "build/release")
+MEASURES = [
+    "training return", "greedy evaluation", "old_frac", "old_gap_p95/updates", "d95", "near_zero_frac", "dead_frac",
+    "share_old", "ess_old_norm",
+]
+
+
+def start(*arguments, build=BUILD):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "GIPO_BUILD_DIR": str(build)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "gipo.demo", *map(str, arguments)], env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )
+
+
+def run(*arguments, build=BUILD):
+    process = start(*arguments, build=build)
+    output, messages = process.communicate(timeout=120)
+    return process.returncode, output, messages
+
+
+def fake_trainer(folder, script):
+    folder.mkdir()
+    binary = folder / "gipo"
+    binary.write_text(f"#!/bin/sh\n{script}\n")
+    binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def short_demo(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo") / "with space"
+    code, output, messages = run("--updates", 300, "--seeds", 1, "--out", out)
+    assert code == 0, messages
+    return out, output, messages
+
+
+def test_table_has_every_measure_of_every_method(short_demo):
+    out, output, _ = short_demo
+    lines = output.splitlines()
+    assert any(line.split()[-5:] == ["GIPO", "0.5", "SAPO", "PPO", "0.2"] for line in lines)
+    for measure in MEASURES:
+        (row,) = [line for line in lines if line.startswith(measure + " ")]
+        assert len([float(cell) for cell in row.split()[-3:]]) == 3
+    assert (out / "table.txt").read_text().strip() in output
+
+
+def test_only_the_clip_leaves_dead_samples(short_demo):
+    (row,) = [line for line in short_demo[1].splitlines() if line.startswith("dead_frac")]
+    gipo, sapo, ppo = map(float, row.split()[-3:])
+    assert gipo == sapo == 0 < ppo
+
+
+def test_figure_is_an_image(short_demo):
+    png = (short_demo[0] / "demo.png").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n\x1a\n") and png.rstrip().endswith(b"IEND\xaeB`\x82")
+    width, height = struct.unpack(">II", png[16:24])
+    assert 1000 <= width <= 3000 and 500 <= height <= 2000
+    assert len(png) > 20_000, "an image of this size with curves in it is larger"
+    assert "</svg>" in (short_demo[0] / "demo.svg").read_text()
+
+
+def test_runs_and_next_steps_are_named(short_demo):
+    out, output, messages = short_demo
+    for name in ("gipo-1", "sapo-1", "ppo-1"):
+        assert (out / "runs" / name / "summary.json").is_file()
+        assert f"{name} finished" in messages
+    for step in (f"eval {out}/runs/gipo-1", "--set env.id=Pendulum-v1", "tensorboard --logdir", "docs/quickstart.md"):
+        assert step in output
+    assert str(out / "demo.png") in output
+
+
+@pytest.mark.parametrize(
+    "option, value", [("--seeds", "0"), ("--updates", "ten"), ("--jobs", "-1"), ("--updates", "5")]
+)
+def test_bad_value_is_the_users_mistake(tmp_path, option, value):
+    code, output, messages = run(f"{option}={value}", "--out", tmp_path / "out")
+    assert code == 2 and option in messages and value in messages and output == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_trainer_is_the_users_mistake(tmp_path):
+    code, _, messages = run("--out", tmp_path / "out", build=tmp_path)
+    assert code == 2 and str(tmp_path / "gipo") in messages and "make build" in messages
+    assert not (tmp_path / "out").exists()
+
+
+def test_failing_run_is_shown_with_its_message(tmp_path):
+    build = fake_trainer(tmp_path / "build", "echo 'gipo: no luck today' >&2; exit 1")
+    code, _, messages = run("--out", tmp_path / "out", build=build)
+    assert code == 1
+    assert "gipo-1 exited with code 1" in messages and "no luck today" in messages and "gipo train" in messages
+    assert "Traceback" not in messages
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_stops_the_runs(tmp_path, number):
+    pids = tmp_path / "pids"
+    build = fake_trainer(tmp_path / "build", f"echo $$ >> {pids}; exec sleep 60")
+    process = start("--out", tmp_path / "out", "--jobs", 2, build=build)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and (not pids.exists() or len(pids.read_text().split()) < 2):
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, messages = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "interrupted" in messages and "Traceback" not in messages
+    for pid in map(int, pids.read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
