@@ -36,7 +36,7 @@ die() {
 find_python() {
   local candidate
   for candidate in python3 /usr/bin/python3; do
-    if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
+    if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
       echo "$candidate"
       return
     fi
@@ -82,7 +82,7 @@ check_tools() {
   for tool in "${tools[@]}"; do
     command -v "$tool" >/dev/null || absent+=("$tool")
   done
-  find_python >/dev/null || absent+=("python3 (3.10 or later, with venv)")
+  find_python >/dev/null || absent+=("python3 (3.11 or later, with venv)")
   say "no apt-get here; these must be there, under the names your system has for them: ${packages[*]} python3"
   ((${#absent[@]} == 0)) || die "not found: ${absent[*]}"
   say "the tools are there; going on"
@@ -91,7 +91,7 @@ check_tools() {
 make_environment() {
   local venv_python=.venv/bin/python stamp=.venv/requirements.sha256 python wanted
   if ! "$venv_python" -m pip --version >/dev/null 2>&1; then
-    python="$(find_python)" || die "no Python 3.10 or later that can make environments was found"
+    python="$(find_python)" || die "no Python 3.11 or later that can make environments was found"
     say "making .venv with $("$python" --version)"
     "$python" -m venv --clear .venv
   fi

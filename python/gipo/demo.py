@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gipo.progress import ProgressLine
-from gipo.runs import ROOT, Run, RunFailed, RunSpec, UserMistake, find_binary, from_root, run_all
+from gipo.runs import ROOT, Run, RunFailed, RunSpec, UserMistake, config_updates, find_binary, from_root, run_all
 
 CONFIG = ROOT / "configs" / "classic" / "stale.toml"
 DONE, FAILED, USER_MISTAKE, INTERRUPTED = 0, 1, 2, 130
@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, object]] = {
     "SAPO": {"surrogate.name": "sapo", "learner.proximal_coef": 0},
     "PPO 0.2": {"surrogate.name": "ppo", "surrogate.epsilon": 0.2, "learner.proximal_coef": 0},
 }
-SEEDS, UPDATES = 3, 6000
+SEEDS = 3
 MIN_UPDATES = 100  # less leaves too few logged updates to average over
 
 RETURNS = {"training return": "mean of the last 100 episodes", "greedy evaluation": "most likely actions"}
@@ -136,7 +136,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=ROOT / "demo", help="folder for the runs, the table and the figure")
     parser.add_argument("--seeds", type=at_least(1), default=SEEDS, metavar="N", help="runs per method, seeds 1 to N")
-    parser.add_argument("--updates", type=at_least(MIN_UPDATES), default=UPDATES, metavar="N", help="updates of a run")
+    parser.add_argument("--updates", type=at_least(MIN_UPDATES), default=config_updates(CONFIG), metavar="N", help="updates of a run")
     parser.add_argument("--jobs", type=at_least(1), default=len(os.sched_getaffinity(0)), metavar="N",
                         help="runs at a time")
     return parser.parse_args(arguments)
@@ -166,7 +166,7 @@ def demo(arguments: argparse.Namespace) -> None:
     text = table(groups)
     (out / "table.txt").write_text(text + "\n")
     print(f"\n{text}\n")
-    usual = (arguments.seeds, arguments.updates) == (SEEDS, UPDATES)
+    usual = (arguments.seeds, arguments.updates) == (SEEDS, config_updates(CONFIG))
     command = "make demo" if usual else f"gipo.demo --seeds {arguments.seeds} --updates {arguments.updates}"
     pictures = draw(groups, out, command)
     print(f"Figure: {pictures[0]} and {pictures[1].name}; table: table.txt; runs: runs/ beside them.")

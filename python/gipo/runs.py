@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import tomllib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,11 @@ def from_root(path: Path) -> Path:
     """The path as seen from the repository's root where it lies inside, so that saved commands work in any clone."""
     path = path.resolve()
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
+def config_updates(config: Path) -> int:
+    """The updates that a config file sets."""
+    return tomllib.loads(config.read_text())["learner"]["updates"]
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ namespace gipo::cli {
 inline constexpr int kDone = 0, kFailed = 1, kUserMistake = 2, kInterrupted = 130;
 
 struct TrainArguments {
-  std::string config;                 // path; empty: defaults alone
-  std::vector<std::string> overrides; // --set
+  std::string config;                  // path; empty: defaults alone
+  std::vector<std::string> overrides;  // --set
   std::optional<std::int64_t> seed;
   std::string name;
   bool json = false, dry_run = false, overwrite = false, quiet = false;
-  std::string command_line;           // as typed, for summary.json
+  std::string command_line;  // as typed, for summary.json
 };
 int train(const TrainArguments& arguments);
 

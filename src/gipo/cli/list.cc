@@ -50,7 +50,8 @@ void list_options(bool json) {
   for (const OptionGroup& g : option_table()) {
     if (!json) fmt::print("\n[{}] {}\n", g.name, g.help);
     for (const Option& o : g.options) {
-      rows.push_back({{"key", o.key}, {"type", o.type}, {"default", o.value}, {"accepted", o.accepted}, {"help", o.help}});
+      rows.push_back(
+          {{"key", o.key}, {"type", o.type}, {"default", o.value}, {"accepted", o.accepted}, {"help", o.help}});
       if (json) continue;
       fmt::print("  {:<32} {}\n  {:<32} {}{}; default {}\n", o.key, o.help, "", o.type,
                  o.accepted.empty() ? "" : ", " + o.accepted, o.value);

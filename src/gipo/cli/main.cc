@@ -16,7 +16,8 @@ std::string command_line(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const bool plain = !word.empty() && word.find_first_not_of(
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+") == std::string::npos;
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+") ==
+                                            std::string::npos;
     std::string quoted;
     for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
     line += plain ? " " + word : " '" + quoted + "'";
@@ -37,7 +38,8 @@ int run(int argc, char** argv) {
       ->allow_extra_args(false);
   train_command->add_option("--seed", t.seed, "Root seed, the same as --set run.seed=N");
   train_command->add_option("--name", t.name, "Name of the run folder, the same as --set run.name=NAME");
-  train_command->add_flag("--dry-run", t.dry_run, "Print the resolved config, the dial and an estimate; create nothing");
+  train_command->add_flag("--dry-run", t.dry_run,
+                          "Print the resolved config, the dial and an estimate; create nothing");
   train_command->add_flag("--overwrite", t.overwrite, "Remove an earlier run folder of the same name first");
   train_command->add_flag("--json", t.json, "Print the summary as one JSON object on stdout");
   train_command->add_flag("--quiet", t.quiet, "No progress on stderr");

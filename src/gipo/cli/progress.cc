@@ -33,11 +33,11 @@ void ProgressLine::show(const Progress& p) {
   shown_at_ = p.seconds;
   const double done = static_cast<double>(p.update) / static_cast<double>(p.updates);
   const double rate = p.seconds > 0 ? 1.0 / p.seconds : 0.0;
-  const std::string line = fmt::format(
-      "{} {:3.0f}%  {:.0f} env steps/s  {:.0f} updates/s  return {}  gap {:.0f}  {}", name_, 100 * done,
-      static_cast<double>(p.env_steps) * rate, static_cast<double>(p.update) * rate,
-      std::isnan(p.recent_return) ? "-" : fmt::format("{:.1f}", p.recent_return), p.gap_mean,
-      last ? in_time(p.seconds) : "ETA " + in_time(p.seconds * (1 - done) / done));
+  const std::string line =
+      fmt::format("{} {:3.0f}%  {:.0f} env steps/s  {:.0f} updates/s  return {}  gap {:.0f}  {}", name_, 100 * done,
+                  static_cast<double>(p.env_steps) * rate, static_cast<double>(p.update) * rate,
+                  std::isnan(p.recent_return) ? "-" : fmt::format("{:.1f}", p.recent_return), p.gap_mean,
+                  last ? in_time(p.seconds) : "ETA " + in_time(p.seconds * (1 - done) / done));
   std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
   std::fflush(stderr);
   open_ = terminal_;

@@ -75,20 +75,23 @@ double estimate_seconds(const Plan& plan) {
 int dry_run(const Plan& plan, bool json) {
   const double megabytes = static_cast<double>(plan.replay_bytes()) / 1e6, seconds = estimate_seconds(plan);
   if (json) {
-    nlohmann::ordered_json out = {{"run_dir", plan.run_dir}, {"env_steps", plan.total_env_steps()},
-                                  {"updates", plan.config.learner.updates}};
-    out["staleness"] = {{"capacity", plan.capacity}, {"env_steps_per_update", plan.env_steps_per_update},
-                        {"window", plan.window}, {"t_old", plan.t_old}};
+    nlohmann::ordered_json out = {
+        {"run_dir", plan.run_dir}, {"env_steps", plan.total_env_steps()}, {"updates", plan.config.learner.updates}};
+    out["staleness"] = {{"capacity", plan.capacity},
+                        {"env_steps_per_update", plan.env_steps_per_update},
+                        {"window", plan.window},
+                        {"t_old", plan.t_old}};
     out["replay_megabytes"] = megabytes;
     out["estimated_seconds"] = seconds;
     out["config"] = config_to_toml(plan.config);
     fmt::print("{}\n", out.dump(2));
     return kDone;
   }
-  fmt::print("{}\n# run folder: {}\n# dial: {}\n# {} env steps, {} updates\n# memory: about {:.1f} MB of replay\n"
-             "# time: about {} on this machine\n",
-             config_to_toml(plan.config), plan.run_dir, dial(plan), plan.total_env_steps(), plan.config.learner.updates,
-             megabytes, in_time(seconds));
+  fmt::print(
+      "{}\n# run folder: {}\n# dial: {}\n# {} env steps, {} updates\n# memory: about {:.1f} MB of replay\n"
+      "# time: about {} on this machine\n",
+      config_to_toml(plan.config), plan.run_dir, dial(plan), plan.total_env_steps(), plan.config.learner.updates,
+      megabytes, in_time(seconds));
   return kDone;
 }
 
@@ -96,8 +99,10 @@ int dry_run(const Plan& plan, bool json) {
 void remove_earlier(const std::string& path) {
   if (!fs::exists(path)) return;
   if (!fs::exists(path + "/config.toml") || !fs::exists(path + "/metrics.jsonl")) {
-    throw Error(fmt::format("--overwrite: {} exists but does not look like a run folder (no config.toml and "
-                            "metrics.jsonl): remove it by hand", path));
+    throw Error(
+        fmt::format("--overwrite: {} exists but does not look like a run folder (no config.toml and "
+                    "metrics.jsonl): remove it by hand",
+                    path));
   }
   fs::remove_all(path);
 }
@@ -107,11 +112,13 @@ std::string in_words(const ReturnStats& s) {
 }
 
 void print_result(const Plan& plan, const RunSummary& s) {
-  fmt::print("{}: {} after {} updates, {} env steps, {:.1f} s\n", plan.name, s.ended, s.updates, s.env_steps, s.seconds);
+  fmt::print("{}: {} after {} updates, {} env steps, {:.1f} s\n", plan.name, s.ended, s.updates, s.env_steps,
+             s.seconds);
   fmt::print("  training return, last 100 episodes: {}\n", in_words(s.final_return));
   if (s.ended == "finished") fmt::print("  greedy evaluation:                  {}\n", in_words(s.eval_return));
   for (const auto& [name, value] : window_means(plan.run_dir + "/metrics.jsonl")) {
-    for (const char* shown : {"old_frac", "old_gap_p95", "d95", "dead_frac", "near_zero_frac", "share_old", "ess_old_norm"}) {
+    for (const char* shown :
+         {"old_frac", "old_gap_p95", "d95", "dead_frac", "near_zero_frac", "share_old", "ess_old_norm"}) {
       if (name == shown) fmt::print("  {:<35} {:.4g}\n", name + ", last 20%:", value);
     }
   }

@@ -99,7 +99,8 @@ TEST(Bytes, ArrayOfAnotherLengthIsRefused) {
       ByteReader(out.bytes()).array_into(std::span<float>(other));
       FAIL() << "accepted";
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("an array of 3 where " + std::to_string(size)), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("an array of 3 where " + std::to_string(size)), std::string::npos)
+          << e.what();
     }
   }
 }

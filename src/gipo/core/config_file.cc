@@ -23,8 +23,8 @@ const Option& find_option(const std::string& key, const std::string& where) {
     }
   }
   // A name without its group is nearer to what was meant than any other key.
-  const std::string nearest = homeless.empty() ? did_you_mean(key, known)
-                                               : fmt::format(" (did you mean {}?)", fmt::join(homeless, " or "));
+  const std::string nearest =
+      homeless.empty() ? did_you_mean(key, known) : fmt::format(" (did you mean {}?)", fmt::join(homeless, " or "));
   throw Error(fmt::format("{}: unknown option {}{}; `gipo list options` shows all", where, key, nearest));
 }
 

@@ -28,7 +28,7 @@ class InvariantError : public std::logic_error {
 
 }  // namespace gipo
 
-#define GIPO_CHECK(condition)                                                  \
-  do {                                                                         \
+#define GIPO_CHECK(condition)                                                   \
+  do {                                                                          \
     if (!(condition)) ::gipo::invariant_failed(#condition, __FILE__, __LINE__); \
   } while (false)

@@ -137,15 +137,14 @@ Option make_option(std::string key, const Accepted& accepted, std::string help, 
 
 std::vector<OptionGroup> build_table() {
   std::vector<OptionGroup> groups;
-#define GIPO_GROUP_BEGIN(group, Type, text)                              \
-  groups.push_back({#group, text, {}});                                  \
-  {                                                                      \
-    const std::string prefix = #group ".";                               \
-    std::vector<Option>& rows = groups.back().options;                   \
-    const auto in = [](Config& c) -> Type##Options& { return c.group; };
-#define GIPO_OPTION(type, member, initial, accept, text)                              \
-  rows.push_back(make_option<type>(prefix + #member, accept, text,                    \
-                                   [in](Config& c) -> type& { return in(c).member; }));
+#define GIPO_GROUP_BEGIN(group, Type, text)            \
+  groups.push_back({#group, text, {}});                \
+  {                                                    \
+    const std::string prefix = #group ".";             \
+    std::vector<Option>& rows = groups.back().options; \
+    const auto in = [](Config & c) -> Type##Options& { return c.group; };
+#define GIPO_OPTION(type, member, initial, accept, text) \
+  rows.push_back(make_option<type>(prefix + #member, accept, text, [in](Config& c) -> type& { return in(c).member; }));
 #define GIPO_GROUP_END(group, Type) }
 #include "gipo/core/options.def"
   return groups;

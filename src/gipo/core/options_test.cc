@@ -150,7 +150,8 @@ TEST(Options, OutOfRangeNamesKeyValueAcceptedAndPlace) {
     }
     if (is_words(o) || o.accepted == "cpu") {
       ++words;
-      EXPECT_TRUE(says(refusal(o, "\"zzzzzzzz\""), {"run.toml:3: ", o.key + " = \"zzzzzzzz\"", "wanted " + o.accepted}));
+      EXPECT_TRUE(
+          says(refusal(o, "\"zzzzzzzz\""), {"run.toml:3: ", o.key + " = \"zzzzzzzz\"", "wanted " + o.accepted}));
     }
   }
   EXPECT_GT(ranged, 30);
@@ -168,13 +169,14 @@ TEST(Options, NumbersThatAreNotFiniteAreRefused) {
 
 TEST(Options, NearMissOfAWordIsSuggested) {
   const std::string message = message_of([] { parse_config("[surrogate]\nkernel = \"gausian\"", "f"); });
-  EXPECT_TRUE(says(message, {"f:2: surrogate.kernel = \"gausian\"", "gaussian, laplacian or cauchy",
-                             "(did you mean gaussian?)"}));
+  EXPECT_TRUE(says(
+      message, {"f:2: surrogate.kernel = \"gausian\"", "gaussian, laplacian or cauchy", "(did you mean gaussian?)"}));
 }
 
 TEST(Options, UnknownKeySuggestsTheNearest) {
-  EXPECT_TRUE(says(message_of([] { parse_config("[surrogate]\n\nsigm = 1", "dir/run.toml"); }),
-                   {"dir/run.toml:3: unknown option surrogate.sigm (did you mean surrogate.sigma?)", "gipo list options"}));
+  EXPECT_TRUE(
+      says(message_of([] { parse_config("[surrogate]\n\nsigm = 1", "dir/run.toml"); }),
+           {"dir/run.toml:3: unknown option surrogate.sigm (did you mean surrogate.sigma?)", "gipo list options"}));
   EXPECT_TRUE(says(message_of([] { parse_config("[run]\nxyzzyxyzzyxyzzy = 1", "f"); }), {"unknown option run.xyzzy"}));
   EXPECT_FALSE(says(message_of([] { parse_config("[run]\nxyzzyxyzzyxyzzy = 1", "f"); }), {"did you mean"}));
 }
@@ -196,7 +198,8 @@ TEST(Options, TomlSyntaxErrorNamesTheLine) {
   EXPECT_TRUE(says(message_of([] { parse_config("[run]\nseed = 1\n\nname = \"open\nx", "dir/a.toml"); }),
                    {"dir/a.toml:4: not valid TOML: "}));
   EXPECT_TRUE(says(message_of([] { parse_config("[run\n", "a.toml"); }), {"a.toml:1: not valid TOML: "}));
-  EXPECT_TRUE(says(message_of([] { parse_config("[run]\nseed = 1\nseed = 2\n", "a.toml"); }), {"a.toml:3: not valid TOML: "}));
+  EXPECT_TRUE(
+      says(message_of([] { parse_config("[run]\nseed = 1\nseed = 2\n", "a.toml"); }), {"a.toml:3: not valid TOML: "}));
 }
 
 TEST(Options, FileThatCannotBeReadIsNamed) {
@@ -250,7 +253,8 @@ TEST(Options, SetRefusesWhatAFileRefuses) {
   EXPECT_TRUE(says(refused("surrogate.sigma=-1"), {"--set: surrogate.sigma = -1", "wanted 0.001 to 1000"}));
   EXPECT_TRUE(says(refused("policy.hidden=[0]"), {"--set: policy.hidden = [0]", "wanted 1 to 65536"}));
   EXPECT_TRUE(says(refused("policy.hidden=16"), {"--set: policy.hidden = 16", "wanted list of integers"}));
-  EXPECT_TRUE(says(refused("surrogate.sigm=1"), {"--set: unknown option surrogate.sigm (did you mean surrogate.sigma?)"}));
+  EXPECT_TRUE(
+      says(refused("surrogate.sigm=1"), {"--set: unknown option surrogate.sigm (did you mean surrogate.sigma?)"}));
   EXPECT_TRUE(says(refused("surrogate=1"), {"--set: unknown option surrogate"}));
   EXPECT_TRUE(says(refused("surrogate.sigma"), {"--set surrogate.sigma: wanted group.name=value"}));
   EXPECT_TRUE(says(refused("=1"), {"wanted group.name=value"}));

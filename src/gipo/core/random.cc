@@ -35,7 +35,8 @@ std::uint32_t RandomStream::next_u32() {
   const std::uint64_t block = position_ / 4;
   if (block != block_index_) {
     using Philox = r123::Philox4x32;
-    const Philox::ctr_type counter = {{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0}};
+    const Philox::ctr_type counter = {
+        {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0}};
     const Philox::key_type key = {{static_cast<std::uint32_t>(key_), static_cast<std::uint32_t>(key_ >> 32)}};
     const Philox::ctr_type words = Philox()(counter, key);
     for (std::size_t i = 0; i < 4; ++i) block_[i] = words[i];

@@ -31,8 +31,8 @@ class RandomStream {
 
  private:
   std::uint64_t key_ = 0;
-  std::uint64_t position_ = 0;              // in 32-bit words
-  std::uint64_t block_index_ = ~0ull;       // which block block_ holds
+  std::uint64_t position_ = 0;         // in 32-bit words
+  std::uint64_t block_index_ = ~0ull;  // which block block_ holds
   std::array<std::uint32_t, 4> block_{};
 };
 

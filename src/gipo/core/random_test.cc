@@ -16,7 +16,8 @@ namespace {
 // The first vector of Random123's own known answers for philox4x32, 10 rounds.
 TEST(Random, PublishedKnownAnswer) {
   RandomStream stream(0);
-  for (const std::uint32_t word : {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}) EXPECT_EQ(stream.next_u32(), word);
+  for (const std::uint32_t word : {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u})
+    EXPECT_EQ(stream.next_u32(), word);
 }
 
 TEST(Random, WordsAreThoseOfRandom123) {

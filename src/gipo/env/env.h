@@ -31,10 +31,10 @@ struct ActionSpace {
 // What is known of a task before any instance of it exists.
 struct EnvSpec {
   std::string id;
-  std::string summary;                // one line for `gipo list envs`
+  std::string summary;  // one line for `gipo list envs`
   std::size_t observation_size = 0;
   ActionSpace action;
-  std::int64_t time_limit = 0;        // steps after which an episode is truncated; 0: never
+  std::int64_t time_limit = 0;  // steps after which an episode is truncated; 0: never
 };
 
 struct StepResult {

@@ -27,8 +27,8 @@ const Registered& find(const std::string& id) {
 
   std::vector<std::string> known;
   for (const auto& [name, task] : registry()) known.push_back(name);
-  throw Error(fmt::format("environment {} is not known{}; known: {}", id, did_you_mean(id, known),
-                          fmt::join(known, ", ")));
+  throw Error(
+      fmt::format("environment {} is not known{}; known: {}", id, did_you_mean(id, known), fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -50,8 +50,8 @@ const EnvSpec& find_env(const std::string& id) { return find(id).spec; }
 std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit) {
   const Registered& task = find(id);
   if (time_limit && *time_limit < 0) {
-    throw Error(fmt::format("environment {}: a time limit of {} is not accepted: wanted 0 (never) or more", id,
-                            *time_limit));
+    throw Error(
+        fmt::format("environment {}: a time limit of {} is not accepted: wanted 0 (never) or more", id, *time_limit));
   }
   std::unique_ptr<Env> env = task.make();
   GIPO_CHECK(env != nullptr && env->spec().id == id);

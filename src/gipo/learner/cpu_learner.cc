@@ -142,9 +142,8 @@ void CpuLearner<T>::compute_advantages(const Batch& batch) {
     const BatchWindow& window = batch.windows[w];
     std::copy_n(values_ + window.begin, window.length, window_value_.data());
     window_value_[window.length] = values_[batch.size + w];
-    const SegmentView<T> segment{{reward_.data() + window.begin, window.length},
-                                 {window_value_.data(), window.length + 1},
-                                 window.terminated};
+    const SegmentView<T> segment{
+        {reward_.data() + window.begin, window.length}, {window_value_.data(), window.length + 1}, window.terminated};
     const std::span<T> advantage(advantage_.data() + window.begin, window.length);
     const std::span<T> target(target_.data() + window.begin, window.length);
     if (o.mode == "gae") {
@@ -224,8 +223,8 @@ void CpuLearner<T>::apply_gradients() {
   stats_.policy_lr = o.policy_lr * factor;
   stats_.value_lr = o.value_lr * factor;
   // A norm is finite only if every entry is.
-  stats_.skipped = !std::isfinite(policy_.norm) || !std::isfinite(critic_.norm) ||
-                   !std::isfinite(stats_.policy_loss) || !std::isfinite(stats_.value_loss);
+  stats_.skipped = !std::isfinite(policy_.norm) || !std::isfinite(critic_.norm) || !std::isfinite(stats_.policy_loss) ||
+                   !std::isfinite(stats_.value_loss);
   if (stats_.skipped) {
     ++skipped_;
     if (++skipped_in_a_row_ >= o.max_bad_updates) {
@@ -246,7 +245,8 @@ void CpuLearner<T>::apply_gradients() {
     const std::span<T> log_std = std::span<T>(net.parameters).subspan(net.network);
     for (T& v : log_std) v = std::clamp(v, T(kMinLogStd), T(kMaxLogStd));
     const T decay = T(o.proximal_decay);
-    for (std::size_t k = 0; k < average_.size(); ++k) average_[k] = decay * average_[k] + (T(1) - decay) * net.parameters[k];
+    for (std::size_t k = 0; k < average_.size(); ++k)
+      average_[k] = decay * average_[k] + (T(1) - decay) * net.parameters[k];
   });
 }
 
@@ -327,7 +327,8 @@ void CpuLearner<T>::load(ByteReader& in) {
   scale_.limit = in.value<float>();
   gap_pool_ = in.array<std::int64_t>();
   gap_pool_at_ = in.value<std::uint64_t>();
-  if (gap_pool_at_ >= std::max<std::size_t>(1, gap_pool_.size())) throw Error("saved learner: the pool of gaps is damaged");
+  if (gap_pool_at_ >= std::max<std::size_t>(1, gap_pool_.size()))
+    throw Error("saved learner: the pool of gaps is damaged");
 }
 
 template class CpuLearner<float>;

@@ -65,8 +65,12 @@ class Fixture {
     base_ = log_ratios();
   }
 
-  double policy_error() { return error(learner_.policy_parameters(), learner_.policy_gradient(), [&] { return policy_loss(); }); }
-  double critic_error() { return error(learner_.critic_parameters(), learner_.critic_gradient(), [&] { return value_loss(); }); }
+  double policy_error() {
+    return error(learner_.policy_parameters(), learner_.policy_gradient(), [&] { return policy_loss(); });
+  }
+  double critic_error() {
+    return error(learner_.critic_parameters(), learner_.critic_gradient(), [&] { return value_loss(); });
+  }
 
  private:
   static constexpr std::size_t kSize = 24, kObservations = 3;
@@ -96,8 +100,9 @@ class Fixture {
       batch_.target[i] = static_cast<float>(random.normal());
       for (std::size_t d = 0; d < dims(); ++d) {
         const bool discrete = spec.kind == DistributionKind::kCategorical;
-        batch_.action[i * dims() + d] = discrete ? static_cast<float>(random.below(static_cast<std::uint64_t>(spec.choices[d])))
-                                                 : static_cast<float>(random.normal());
+        batch_.action[i * dims() + d] =
+            discrete ? static_cast<float>(random.below(static_cast<std::uint64_t>(spec.choices[d])))
+                     : static_cast<float>(random.normal());
       }
     }
   }

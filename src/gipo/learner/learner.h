@@ -53,7 +53,7 @@ class Learner {
   // Of the last update that was asked for them.
   virtual Diagnostics& diagnostics() = 0;
 
-  virtual std::int64_t version() const = 0;          // updates done, skipped ones included
+  virtual std::int64_t version() const = 0;  // updates done, skipped ones included
   virtual std::int64_t skipped_updates() const = 0;
   virtual void set_observation_scale(const RunningMoments& moments) = 0;
   // The current weights, into buffers that are reused.

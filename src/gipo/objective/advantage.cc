@@ -77,10 +77,10 @@ void normalise(std::span<T> values) {
   for (T& v : values) v = constant ? T(0) : static_cast<T>((v - mean) / deviation);
 }
 
-#define GIPO_INSTANTIATE(T)                                                                            \
-  template void gae<T>(const SegmentView<T>&, T, T, std::span<T>, std::span<T>);                       \
+#define GIPO_INSTANTIATE(T)                                                                              \
+  template void gae<T>(const SegmentView<T>&, T, T, std::span<T>, std::span<T>);                         \
   template void vtrace<T>(const SegmentView<T>&, std::span<const T>, const VtraceOptions&, std::span<T>, \
-                          std::span<T>);                                                               \
+                          std::span<T>);                                                                 \
   template void normalise<T>(std::span<T>);
 GIPO_INSTANTIATE(float)
 GIPO_INSTANTIATE(double)

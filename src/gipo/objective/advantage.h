@@ -8,9 +8,9 @@ namespace gipo {
 // segment that was cut) bootstraps from the last value; one that terminated does not.
 template <class T>
 struct SegmentView {
-  std::span<const T> reward;     // [T]
-  std::span<const T> value;      // [T+1]
-  bool terminated = false;       // the last step ended the task
+  std::span<const T> reward;  // [T]
+  std::span<const T> value;   // [T+1]
+  bool terminated = false;    // the last step ended the task
 };
 
 // Generalised advantage estimation. target = advantage + value.

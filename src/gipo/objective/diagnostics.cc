@@ -106,9 +106,9 @@ void add_entry(Summary& s, const DiagnosticsInput& in, std::size_t i, double rho
 void finish(Summary& s) {
   s.gap_mean = over(s.gap_mean, s.samples);
   s.age_mean = over(s.age_mean, s.samples);
-  for (double Summary::*sum : {&Summary::ratio_mean, &Summary::log_ratio_mean, &Summary::near_zero_frac,
-                               &Summary::dead_frac, &Summary::underflow_frac, &Summary::suppressed_frac,
-                               &Summary::clip_frac}) {
+  for (double Summary::*sum :
+       {&Summary::ratio_mean, &Summary::log_ratio_mean, &Summary::near_zero_frac, &Summary::dead_frac,
+        &Summary::underflow_frac, &Summary::suppressed_frac, &Summary::clip_frac}) {
     s.*sum = over(s.*sum, s.entries);
   }
   // Samples come from mu: minus the mean log ratio of whole actions estimates KL(mu || pi).

@@ -18,10 +18,10 @@ struct DiagnosticsInput {
   std::span<const std::int64_t> gap;  // [N] policy versions since collection
   std::span<const double> age;        // [N] environment steps since collection
   std::size_t dims = 1;
-  std::int64_t t_old = 1;             // old: gap >= t_old
-  double window = 1;                  // the dial's window, in updates: the unit of the histograms' age axis
-  double epsilon = 0.2;               // clip_frac = P(|rho - 1| > epsilon), whatever the surrogate
-  bool clips_to_zero = false;         // Surrogate::clips_to_zero
+  std::int64_t t_old = 1;      // old: gap >= t_old
+  double window = 1;           // the dial's window, in updates: the unit of the histograms' age axis
+  double epsilon = 0.2;        // clip_frac = P(|rho - 1| > epsilon), whatever the surrogate
+  bool clips_to_zero = false;  // Surrogate::clips_to_zero
   // Gaps of this and recent updates, for the quantiles of the gap: a batch of a few segments holds too few ages for a
   // 95th percentile. Any length; where empty, `gap` serves.
   std::span<const std::int64_t> gap_pool = {};
@@ -33,7 +33,7 @@ inline constexpr double kTauM = 1e-3;       // suppressed: 0 < |m| <= tau_m
 
 // Histogram axes: rows are ages in eighths of the window (the last takes all older); columns are these edges.
 inline constexpr std::size_t kAgeBins = 8;
-inline constexpr std::array<double, 7> kContributionEdges = {0, 1e-3, 1e-2, 1e-1, 0.3, 1, 3};      // bin 0: u == 0
+inline constexpr std::array<double, 7> kContributionEdges = {0, 1e-3, 1e-2, 1e-1, 0.3, 1, 3};  // bin 0: u == 0
 inline constexpr std::array<double, 7> kLogRatioEdges = {0.01, 0.03, 0.1, 0.3, 1, 3, 10};
 using AgeHistogram = std::array<std::array<std::uint32_t, 8>, kAgeBins>;
 
@@ -44,8 +44,8 @@ class Diagnostics {
   // those; over an empty subset it is NaN. Figures that stand once are zero where nothing is old.
   const std::vector<std::pair<std::string, double>>& compute(const DiagnosticsInput& input);
   const std::vector<std::pair<std::string, double>>& figures() const { return figures_; }  // of the last call
-  const AgeHistogram& contribution_by_age() const { return contribution_; }  // |m A|
-  const AgeHistogram& log_ratio_by_age() const { return log_ratio_; }        // |log rho|
+  const AgeHistogram& contribution_by_age() const { return contribution_; }                // |m A|
+  const AgeHistogram& log_ratio_by_age() const { return log_ratio_; }                      // |log rho|
 
  private:
   std::vector<std::pair<std::string, double>> figures_;

@@ -34,8 +34,10 @@ Data random_data(std::size_t samples, std::size_t dims, std::int64_t gap_low, st
   Data d;
   d.dims = dims;
   for (std::size_t n = 0; n < samples; ++n) {
-    d.gap.push_back(random.uniform() < 0.2 ? gap_low : gap_low + static_cast<std::int64_t>(random.below(
-                                                           static_cast<std::uint64_t>(gap_high - gap_low))));
+    d.gap.push_back(random.uniform() < 0.2
+                        ? gap_low
+                        : gap_low +
+                              static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(gap_high - gap_low))));
     d.age.push_back(8 * static_cast<double>(d.gap.back()) + random.uniform());
     for (std::size_t k = 0; k < dims; ++k) {
       d.log_ratio.push_back(static_cast<float>((random.uniform() < 0.05 ? 12 : 0.6) * random.normal()));
@@ -90,12 +92,20 @@ Figures naive_subset(const Data& d, const std::string& suffix, const std::functi
   };
   const double zeros = fraction(m, [](double x) { return x == 0; });
   const Figures plain = {
-      {"gap_mean", mean(gap)}, {"gap_p95", percentile(gap, 0.95)}, {"age_mean", mean(age)},
-      {"ratio_mean", mean(rho)}, {"ratio_p50", percentile(rho, 0.5)}, {"ratio_p90", percentile(rho, 0.9)},
-      {"ratio_p99", percentile(rho, 0.99)}, {"ratio_max", percentile(rho, 1)},
-      {"log_ratio_mean", mean(lr)}, {"kl", -mean(lr) * static_cast<double>(d.dims)}, {"d95", percentile(abs_lr, 0.95)},
+      {"gap_mean", mean(gap)},
+      {"gap_p95", percentile(gap, 0.95)},
+      {"age_mean", mean(age)},
+      {"ratio_mean", mean(rho)},
+      {"ratio_p50", percentile(rho, 0.5)},
+      {"ratio_p90", percentile(rho, 0.9)},
+      {"ratio_p99", percentile(rho, 0.99)},
+      {"ratio_max", percentile(rho, 1)},
+      {"log_ratio_mean", mean(lr)},
+      {"kl", -mean(lr) * static_cast<double>(d.dims)},
+      {"d95", percentile(abs_lr, 0.95)},
       {"near_zero_frac", fraction(u, [](double x) { return x <= 1e-3; })},
-      {"dead_frac", d.clips_to_zero ? zeros : 0}, {"underflow_frac", d.clips_to_zero ? 0 : zeros},
+      {"dead_frac", d.clips_to_zero ? zeros : 0},
+      {"underflow_frac", d.clips_to_zero ? 0 : zeros},
       {"suppressed_frac", fraction(m, [](double x) { return x > 0 && x <= 1e-3; })},
       {"clip_frac", fraction(rho, [](double x) { return x > 1.2 || x < 0.8; })},
       {"contribution_mean", mean(u)},

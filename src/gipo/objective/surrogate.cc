@@ -141,20 +141,34 @@ struct Entry {
 
 // Every surrogate, once. A new one is one more entry.
 constexpr Entry kEntries[] = {
-    {"gipo", "The ratio times a smooth trust weight in log-ratio space; the weight is not differentiated.",
-     {"sigma", "sigma_pos", "sigma_neg", "kernel", "pull_back"}, false,
+    {"gipo",
+     "The ratio times a smooth trust weight in log-ratio space; the weight is not differentiated.",
+     {"sigma", "sigma_pos", "sigma_neg", "kernel", "pull_back"},
+     false,
      [](const SurrogateOptions& o) {
        if (o.kernel == "gaussian") return gipo_kernels<Gaussian>(o);
        if (o.kernel == "laplacian") return gipo_kernels<Laplacian>(o);
        if (o.kernel == "cauchy") return gipo_kernels<Cauchy>(o);
        unknown("kernel", o.kernel, {"gaussian", "laplacian", "cauchy"});
      }},
-    {"ppo", "Clipped ratio: no gradient once a sample has moved past 1 +- epsilon.", {"epsilon"}, true,
-     [](const SurrogateOptions& o) { return kernels(ClippedRatio{o.epsilon, HUGE_VAL}); }},
-    {"dual_clip", "ppo that also cuts negative advantages beyond a large ratio.", {"epsilon", "dual_clip"}, true,
-     [](const SurrogateOptions& o) { return kernels(ClippedRatio{o.epsilon, o.dual_clip}); }},
-    {"sapo", "A sigmoid gate on the ratio, with a temperature for each sign of the advantage.",
-     {"tau_pos", "tau_neg"}, false,
+    {"ppo",
+     "Clipped ratio: no gradient once a sample has moved past 1 +- epsilon.",
+     {"epsilon"},
+     true,
+     [](const SurrogateOptions& o) {
+       return kernels(ClippedRatio{o.epsilon, HUGE_VAL});
+     }},
+    {"dual_clip",
+     "ppo that also cuts negative advantages beyond a large ratio.",
+     {"epsilon", "dual_clip"},
+     true,
+     [](const SurrogateOptions& o) {
+       return kernels(ClippedRatio{o.epsilon, o.dual_clip});
+     }},
+    {"sapo",
+     "A sigmoid gate on the ratio, with a temperature for each sign of the advantage.",
+     {"tau_pos", "tau_neg"},
+     false,
      [](const SurrogateOptions& o) {
        return kernels([pos = o.tau_pos, neg = o.tau_neg]<class T>(T log_ratio, T advantage) -> Term<T> {
          const T rho = std::exp(log_ratio), tau = static_cast<T>(advantage < 0 ? neg : pos), x = tau * (rho - 1);
@@ -163,22 +177,30 @@ constexpr Entry kEntries[] = {
          return {rho * 4 * e / ((1 + e) * (1 + e)), -(4 / tau) * s * advantage};
        });
      }},
-    {"no_clip", "The plain importance ratio.", {}, false,
+    {"no_clip",
+     "The plain importance ratio.",
+     {},
+     false,
      [](const SurrogateOptions&) {
        return kernels([]<class T>(T log_ratio, T advantage) -> Term<T> {
          const T rho = std::exp(log_ratio);
          return {rho, -rho * advantage};
        });
      }},
-    {"cispo", "The ratio clipped to 1 +- epsilon as a weight on log pi: no sample loses its gradient.",
-     {"epsilon"}, false,
+    {"cispo",
+     "The ratio clipped to 1 +- epsilon as a weight on log pi: no sample loses its gradient.",
+     {"epsilon"},
+     false,
      [](const SurrogateOptions& o) {
        return kernels([epsilon = o.epsilon]<class T>(T log_ratio, T advantage) -> Term<T> {
          const T weight = std::clamp(std::exp(log_ratio), static_cast<T>(1 - epsilon), static_cast<T>(1 + epsilon));
          return {weight, -weight * advantage};
        });
      }},
-    {"truncated", "The ratio cut at rho_max as a weight on log pi, as in V-trace.", {"rho_max"}, false,
+    {"truncated",
+     "The ratio cut at rho_max as a weight on log pi, as in V-trace.",
+     {"rho_max"},
+     false,
      [](const SurrogateOptions& o) {
        return kernels([rho_max = o.rho_max]<class T>(T log_ratio, T advantage) -> Term<T> {
          const T weight = std::min(std::exp(log_ratio), static_cast<T>(rho_max));

@@ -63,16 +63,26 @@ struct Row {
 
 TEST(Surrogate, ValuesByHand) {
   const Row rows[] = {
-      {"no_clip", 2.5, 2, 2.5, -5},       {"no_clip", 0.25, -2, 0.25, 0.5},
-      {"ppo", 1.1, 2, 1.1, -2.2},         {"ppo", 1.5, 2, 0, -2.4},
-      {"ppo", 0.5, 2, 0.5, -1},           {"ppo", 0.5, -2, 0, 1.6},
-      {"ppo", 0.9, -2, 0.9, 1.8},         {"ppo", 5, -2, 5, 10},
-      {"dual_clip", 1.5, 2, 0, -2.4},     {"dual_clip", 2.5, -2, 2.5, 5},
-      {"dual_clip", 5, -2, 0, 6},         {"dual_clip", 0.5, -2, 0, 1.6},
-      {"cispo", 1.1, 2, 1.1, -2.2},       {"cispo", 5, 2, 1.2, -2.4},
-      {"cispo", 5, -2, 1.2, 2.4},         {"cispo", 0.1, -2, 0.8, 1.6},
-      {"truncated", 5, 2, 1, -2},         {"truncated", 0.25, -2, 0.25, 0.5},
-      {"sapo", 1, 3, 1, -3},              {"sapo", 1, -3, 1, 6},
+      {"no_clip", 2.5, 2, 2.5, -5},
+      {"no_clip", 0.25, -2, 0.25, 0.5},
+      {"ppo", 1.1, 2, 1.1, -2.2},
+      {"ppo", 1.5, 2, 0, -2.4},
+      {"ppo", 0.5, 2, 0.5, -1},
+      {"ppo", 0.5, -2, 0, 1.6},
+      {"ppo", 0.9, -2, 0.9, 1.8},
+      {"ppo", 5, -2, 5, 10},
+      {"dual_clip", 1.5, 2, 0, -2.4},
+      {"dual_clip", 2.5, -2, 2.5, 5},
+      {"dual_clip", 5, -2, 0, 6},
+      {"dual_clip", 0.5, -2, 0, 1.6},
+      {"cispo", 1.1, 2, 1.1, -2.2},
+      {"cispo", 5, 2, 1.2, -2.4},
+      {"cispo", 5, -2, 1.2, 2.4},
+      {"cispo", 0.1, -2, 0.8, 1.6},
+      {"truncated", 5, 2, 1, -2},
+      {"truncated", 0.25, -2, 0.25, 0.5},
+      {"sapo", 1, 3, 1, -3},
+      {"sapo", 1, -3, 1, 6},
       {"sapo", 2, -1, 2 * 4 * 0.7310585786300049 * 0.2689414213699951, 4 * 0.7310585786300049},
       {"sapo", 2, 1, 2 * 4 * 0.8807970779778823 * 0.1192029220221176, -2 * 0.8807970779778823},
       {"gipo", 1, 2, 1, -2},
@@ -110,8 +120,9 @@ TEST(Surrogate, LossDerivativeIsMinusMultiplierTimesAdvantage) {
     for (double log_ratio = -2.03; log_ratio < 2; log_ratio += 0.1) {  // misses the kinks at log 0.8, 1.2 and 3
       for (const double advantage : {1.5, -0.7}) {
         const SurrogateOptions options = named(name);
-        const double slope = (evaluate(options, log_ratio + h, advantage).loss -
-                              evaluate(options, log_ratio - h, advantage).loss) / (2 * h);
+        const double slope =
+            (evaluate(options, log_ratio + h, advantage).loss - evaluate(options, log_ratio - h, advantage).loss) /
+            (2 * h);
         EXPECT_NEAR(slope, -evaluate(options, log_ratio, advantage).multiplier * advantage, 1e-7)
             << name << " " << log_ratio << " " << advantage;
       }

@@ -183,11 +183,11 @@ void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi
   });
 }
 
-#define GIPO_INSTANTIATE(T)                                                                                          \
+#define GIPO_INSTANTIATE(T)                                                                                         \
   template void log_prob_and_entropy<T>(const DistributionSpec&, const DistributionView<T>&, std::size_t, const T*, \
-                                        T*, T*);                                                                     \
+                                        T*, T*);                                                                    \
   template void kl_divergence<T>(const DistributionSpec&, const DistributionView<T>&, const DistributionView<T>&,   \
-                                 std::size_t, T*);                                                                   \
+                                 std::size_t, T*);                                                                  \
   template void loss_gradient<T>(const DistributionSpec&, const DistributionView<T>&, std::size_t, const T*,        \
                                  const DistributionLoss<T>&, T*, std::span<T>);
 GIPO_INSTANTIATE(float)

@@ -29,8 +29,8 @@ inline constexpr double kMinLogStd = -5.0, kMaxLogStd = 2.0;
 // The distribution's outputs and extra parameters for a batch of states.
 template <class T>
 struct DistributionView {
-  const T* outputs = nullptr;   // [rows, outputs()]
-  std::span<const T> extra;     // [extra_parameters()]
+  const T* outputs = nullptr;  // [rows, outputs()]
+  std::span<const T> extra;    // [extra_parameters()]
 };
 
 // Pure functions over a batch; an action is `dims` numbers, categorical choices as whole ones.
@@ -48,9 +48,9 @@ void kl_divergence(const DistributionSpec& spec, const DistributionView<T>& othe
 // What the loss says of each sample; the distribution turns it into gradients by its outputs and extra parameters.
 template <class T>
 struct DistributionLoss {
-  const T* d_log_prob = nullptr;      // [rows, dims]
-  T entropy_coef = 0;                 // weight of -entropy, per sample
-  T kl_coef = 0;                      // weight of KL(other || pi), per sample; 0: `other` is not read
+  const T* d_log_prob = nullptr;  // [rows, dims]
+  T entropy_coef = 0;             // weight of -entropy, per sample
+  T kl_coef = 0;                  // weight of KL(other || pi), per sample; 0: `other` is not read
   DistributionView<T> other;
 };
 template <class T>

@@ -38,7 +38,8 @@ Eigen::MatrixXd orthogonal(std::size_t rows, std::size_t columns, RandomStream& 
 }  // namespace
 
 template <class T>
-Mlp<T>::Mlp(const MlpShape& shape, std::size_t max_rows) : shape_(shape), kernels_(dense_kernels<T>()), max_rows_(max_rows) {
+Mlp<T>::Mlp(const MlpShape& shape, std::size_t max_rows)
+    : shape_(shape), kernels_(dense_kernels<T>()), max_rows_(max_rows) {
   std::size_t in = shape.input, widest = shape.output;
   for (std::size_t i = 0; i <= shape.hidden.size(); ++i) {
     Layer layer;

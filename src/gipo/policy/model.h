@@ -15,8 +15,8 @@ namespace gipo {
 // The networks of a task: what the actor, the learner and a loaded policy must agree on.
 struct ModelSpec {
   std::size_t observation_size = 0;
-  ActionSpace action;              // the task's
-  DistributionSpec distribution;   // the policy's
+  ActionSpace action;             // the task's
+  DistributionSpec distribution;  // the policy's
   MlpShape policy_shape, critic_shape;
   double init_log_std = 0;
 

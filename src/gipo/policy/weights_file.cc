@@ -44,7 +44,8 @@ void read_all(const SafeTensors& file, const std::vector<TensorSlice>& slices, s
 }
 
 std::string in_words(const DistributionSpec& spec) {
-  return spec.kind == DistributionKind::kGaussian ? "gaussian" : fmt::format("categorical {}", fmt::join(spec.choices, ","));
+  return spec.kind == DistributionKind::kGaussian ? "gaussian"
+                                                  : fmt::format("categorical {}", fmt::join(spec.choices, ","));
 }
 
 }  // namespace
@@ -57,11 +58,12 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
   views.push_back(view_tensor<float>("observation.mean", dims, weights.scale.mean));
   views.push_back(view_tensor<float>("observation.inverse_std", dims, weights.scale.inverse_std));
   views.push_back(view_tensor<float>("observation.limit", one, {&weights.scale.limit, 1}));
-  return write_safetensors(views, {{"format", "gipo-policy-1"},
-                                   {"env", env_id},
-                                   {"version", std::to_string(weights.version)},
-                                   {"distribution", in_words(spec.distribution)},
-                                   {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}});
+  return write_safetensors(views,
+                           {{"format", "gipo-policy-1"},
+                            {"env", env_id},
+                            {"version", std::to_string(weights.version)},
+                            {"distribution", in_words(spec.distribution)},
+                            {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}});
 }
 
 Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where) {

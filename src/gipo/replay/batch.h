@@ -16,7 +16,7 @@ struct BatchWindow {
 struct Batch {
   Batch(std::size_t steps, std::size_t observation_size, std::size_t action_dims);
 
-  std::size_t size;              // N, steps
+  std::size_t size;  // N, steps
   std::size_t observation_size, action_dims;
   // [N + windows, observation_size]: the steps' observations, then the one after the end of each window.
   std::vector<float> observation;

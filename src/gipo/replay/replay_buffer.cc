@@ -133,7 +133,8 @@ void ReplayBuffer::sample_segments(Batch& batch) {
     const std::size_t count = std::min(r.length, batch.size - at);
     const std::size_t offset = count < r.length ? random_.below(r.length - count + 1) : 0;
     copy_steps(r, offset, count, at, batch);
-    copy_rows(arena_.observation, r.row + offset + count, 1, batch.observation, batch.size + batch.windows.size(), width);
+    copy_rows(arena_.observation, r.row + offset + count, 1, batch.observation, batch.size + batch.windows.size(),
+              width);
     batch.windows.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0});
     at += count;
   }

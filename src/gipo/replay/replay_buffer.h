@@ -40,10 +40,10 @@ class ReplayBuffer {
   // gives a random run of its steps.
   bool sample(Batch& batch);
 
-  std::size_t size() const;          // transitions held
-  std::size_t segments() const;      // segments held
-  std::uint64_t inserted() const;    // transitions, ever
-  std::uint64_t evicted() const;     // transitions, ever
+  std::size_t size() const;        // transitions held
+  std::size_t segments() const;    // segments held
+  std::uint64_t inserted() const;  // transitions, ever
+  std::uint64_t evicted() const;   // transitions, ever
   // Moments of every observation ever inserted, for the observation scale.
   void copy_moments(RunningMoments& out) const;
 
@@ -86,10 +86,10 @@ class ReplayBuffer {
 
   // A ring of rows; a segment of T steps takes T+1 adjacent ones, the last for its final observation.
   struct Arena {
-    std::vector<float> observation;             // [rows, observation_size]
-    std::vector<float> action, log_prob;        // [rows, action_dims]
+    std::vector<float> observation;                // [rows, observation_size]
+    std::vector<float> action, log_prob;           // [rows, action_dims]
     std::vector<float> reward, advantage, target;  // [rows]
-    std::vector<std::int64_t> version;          // [rows]
+    std::vector<std::int64_t> version;             // [rows]
 
     // f(this array, the same array of `other`, values per row)
     template <class Other, class F>

@@ -16,11 +16,11 @@ struct Segment {
   Segment(std::size_t capacity, std::size_t observation_size, std::size_t action_dims);
 
   std::uint64_t actor = 0, incarnation = 0, sequence = 0;  // who made it, and its number there
-  std::size_t length = 0;        // T
-  bool terminated = false;       // the last step ended the task
-  bool truncated = false;        // the last step ran out of time
-  double first_env_step = 0;     // environment steps of the whole run when its first step was taken
-  double env_step_stride = 0;    // environment steps of the whole run between two of its steps
+  std::size_t length = 0;                                  // T
+  bool terminated = false;                                 // the last step ended the task
+  bool truncated = false;                                  // the last step ran out of time
+  double first_env_step = 0;   // environment steps of the whole run when its first step was taken
+  double env_step_stride = 0;  // environment steps of the whole run between two of its steps
 
   std::vector<float> observation;     // [T+1, observation_size]; the last row is the true final observation
   std::vector<float> action;          // [T, action_dims]

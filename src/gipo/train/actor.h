@@ -15,12 +15,12 @@ class ReplayBuffer;
 
 // One finished training episode, as a line of episodes.jsonl.
 struct Episode {
-  std::size_t env = 0;          // index over all environments
-  std::int64_t number = 0;      // of that environment
-  double episode_return = 0;    // unscaled
+  std::size_t env = 0;        // index over all environments
+  std::int64_t number = 0;    // of that environment
+  double episode_return = 0;  // unscaled
   std::int64_t length = 0;
-  std::int64_t env_steps = 0;   // of the run, when it ended
-  std::int64_t version = 0;     // of the policy that took its last step
+  std::int64_t env_steps = 0;  // of the run, when it ended
+  std::int64_t version = 0;    // of the policy that took its last step
   bool terminated = false;
 };
 
@@ -59,9 +59,9 @@ class Actor {
   std::size_t index_;
   std::vector<Slot> slots_;
   Inference inference_;
-  std::vector<float> observation_;        // [envs, observation_size] now
-  std::vector<double> env_observation_;   // [observation_size]
-  std::vector<double> env_action_;        // [action_dims]
+  std::vector<float> observation_;       // [envs, observation_size] now
+  std::vector<double> env_observation_;  // [observation_size]
+  std::vector<double> env_action_;       // [action_dims]
   std::vector<Segment> finished_, spare_;
   std::vector<Episode> episodes_;
   std::uint64_t rejected_ = 0;

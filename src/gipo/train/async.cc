@@ -75,8 +75,10 @@ void prepare_batches(ReplayBuffer& replay, Shared& shared) {
   for (std::int64_t next = 0; shared.pacer.wait_to_update(next); ++next) {
     const std::optional<Batch*> batch = shared.free_batches.pop();
     if (!batch) return;
-    if (!replay.sample(**batch)) throw RunError("the replay is empty after the warm-up: every segment was rejected "
-                                                "because it held numbers that are not finite");
+    if (!replay.sample(**batch))
+      throw RunError(
+          "the replay is empty after the warm-up: every segment was rejected "
+          "because it held numbers that are not finite");
     if (!shared.ready_batches.push(*batch)) return;
   }
 }
@@ -86,8 +88,8 @@ void prepare_batches(ReplayBuffer& replay, Shared& shared) {
 void Trainer::run_async() {
   const auto batch_size = static_cast<std::size_t>(plan_.config.learner.batch_size);
   // Actors may be ahead by a few updates' worth, so that neither side waits for the other's every step.
-  const auto slack = std::max(static_cast<std::int64_t>(4 * plan_.env_steps_per_update),
-                              2 * static_cast<std::int64_t>(plan_.envs()));
+  const auto slack =
+      std::max(static_cast<std::int64_t>(4 * plan_.env_steps_per_update), 2 * static_cast<std::int64_t>(plan_.envs()));
   Shared shared(plan_, slack);
   std::vector<Batch> batches(2, Batch(batch_size, plan_.env.observation_size, plan_.env.action.dims()));
   for (Batch& batch : batches) shared.free_batches.push(&batch);

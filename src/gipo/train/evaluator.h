@@ -19,8 +19,8 @@ struct EvalTask {
   std::string env_id;
   std::optional<std::int64_t> time_limit;
   std::int64_t episodes = 1;
-  std::uint64_t seed = 0;   // episode k starts from the stream derived from (seed, "eval", k)
-  bool greedy = true;       // the most likely action, or a sampled one
+  std::uint64_t seed = 0;  // episode k starts from the stream derived from (seed, "eval", k)
+  bool greedy = true;      // the most likely action, or a sampled one
 };
 
 // Plays whole episodes with fixed weights.

@@ -14,7 +14,7 @@ namespace {
 
 // The presets of staleness.regime.
 struct Regime {
-  double window_fraction;       // of all updates
+  double window_fraction;  // of all updates
   double env_steps_per_update;
   std::int64_t actors;
 };
@@ -69,7 +69,8 @@ class Planner {
     if (plan_.name.empty()) plan_.name = fmt::format("{}-{}-{}", c_.env.id, c_.surrogate.name, c_.run.seed);
     std::replace(plan_.name.begin(), plan_.name.end(), ':', '-');
     if (plan_.name.find('/') != std::string::npos || plan_.name == "." || plan_.name == "..") {
-      refuse({"run.name", "surrogate.name"}, fmt::format("run.name = \"{}\" is not accepted: wanted a folder name without a slash", plan_.name));
+      refuse({"run.name", "surrogate.name"},
+             fmt::format("run.name = \"{}\" is not accepted: wanted a folder name without a slash", plan_.name));
     }
     plan_.run_dir = (std::filesystem::path(c_.run.dir) / plan_.name).string();
   }
@@ -82,41 +83,51 @@ class Planner {
                                                  : Sampling::kEpochs;
     if (on_policy && sampling != "epochs") {
       refuse({"replay.sampling"}, fmt::format("replay.sampling = \"{}\" is not accepted with staleness.regime = "
-                                            "\"on_policy\": wanted epochs", sampling));
+                                              "\"on_policy\": wanted epochs",
+                                              sampling));
     }
     if (!on_policy && sampling == "epochs") {
-      refuse({"replay.sampling"}, "replay.sampling = \"epochs\" is not accepted: it goes with staleness.regime = \"on_policy\"");
+      refuse({"replay.sampling"},
+             "replay.sampling = \"epochs\" is not accepted: it goes with staleness.regime = \"on_policy\"");
     }
     if (sampling != "segments" && c_.advantage.mode != "stored") {
-      refuse({"advantage.mode", "replay.sampling", "staleness.regime"}, fmt::format("advantage.mode = \"{}\" is not accepted with single steps (replay.sampling "
-                                           "= \"{}\"): wanted stored", c_.advantage.mode, sampling));
+      refuse({"advantage.mode", "replay.sampling", "staleness.regime"},
+             fmt::format("advantage.mode = \"{}\" is not accepted with single steps (replay.sampling "
+                         "= \"{}\"): wanted stored",
+                         c_.advantage.mode, sampling));
     }
   }
 
   void set_actors() {
     const std::string& regime = c_.staleness.regime;
-    plan_.actors = static_cast<std::size_t>(
-        c_.staleness.actors.value_or(regime == "fresh" ? kFresh.actors : regime == "on_policy" ? 1 : kStale.actors));
+    plan_.actors = static_cast<std::size_t>(c_.staleness.actors.value_or(regime == "fresh"       ? kFresh.actors
+                                                                         : regime == "on_policy" ? 1
+                                                                                                 : kStale.actors));
     plan_.envs_per_actor = static_cast<std::size_t>(c_.env.count);
   }
 
   void set_rollouts() {
     if (c_.run.mode == "async") {
-      refuse({"run.mode"}, "run.mode = \"async\" is not accepted with staleness.regime = \"on_policy\": wanted lockstep");
+      refuse({"run.mode"},
+             "run.mode = \"async\" is not accepted with staleness.regime = \"on_policy\": wanted lockstep");
     }
     for (const char* key : {"staleness.env_steps_per_update", "staleness.window", "staleness.warmup"}) {
       if (origins_.contains(key)) {
         refuse({key}, fmt::format("{} follows from replay.capacity (the rollout) and learner.epochs with "
-                                "staleness.regime = \"on_policy\": leave it out", key));
+                                  "staleness.regime = \"on_policy\": leave it out",
+                                  key));
       }
     }
-    if (!c_.replay.capacity) refuse({"replay.capacity", "staleness.regime"}, "replay.capacity, the steps of a rollout over all environments, "
-                                                       "is wanted with staleness.regime = \"on_policy\"");
+    if (!c_.replay.capacity)
+      refuse({"replay.capacity", "staleness.regime"},
+             "replay.capacity, the steps of a rollout over all environments, "
+             "is wanted with staleness.regime = \"on_policy\"");
     const std::int64_t rollout = *c_.replay.capacity, batch = c_.learner.batch_size;
     const auto envs = static_cast<std::int64_t>(plan_.envs());
     if (rollout % envs != 0 || rollout % batch != 0) {
       refuse({"replay.capacity"}, fmt::format("replay.capacity = {} is not accepted: a rollout is wanted that is a "
-                                            "multiple of {} environments and of learner.batch_size = {}", rollout, envs, batch));
+                                              "multiple of {} environments and of learner.batch_size = {}",
+                                              rollout, envs, batch));
     }
     plan_.capacity = rollout;
     plan_.updates_per_rollout = c_.learner.epochs * rollout / batch;
@@ -137,19 +148,23 @@ class Planner {
     if (!custom && !window && !(capacity && pace)) window = regime.window_fraction * updates;
     if (!pace && !(capacity && window)) pace = regime.env_steps_per_update;
     if (custom && !capacity && !window) {
-      refuse({"staleness.regime"}, "staleness.regime = \"custom\" wants two of replay.capacity, "
-                                 "staleness.env_steps_per_update and staleness.window");
+      refuse({"staleness.regime"},
+             "staleness.regime = \"custom\" wants two of replay.capacity, "
+             "staleness.env_steps_per_update and staleness.window");
     }
     if (!capacity) capacity = std::round(*window * *pace);
     if (!pace) pace = *capacity / *window;
     if (!window) window = *capacity / *pace;
     if (std::abs(*window * *pace - *capacity) > std::max(1.0, 1e-3 * *capacity)) {
       refuse({"replay.capacity"}, fmt::format("the dial is set three times and does not fit: replay.capacity = {} but "
-                                            "staleness.window = {} times staleness.env_steps_per_update = {} is {}: "
-                                            "leave one out", *capacity, *window, *pace, *window * *pace));
+                                              "staleness.window = {} times staleness.env_steps_per_update = {} is {}: "
+                                              "leave one out",
+                                              *capacity, *window, *pace, *window * *pace));
     }
     check_regime(*window / updates);
-    if (*capacity < 1 || *capacity > 1e10) refuse({"replay.capacity", "staleness.window", "staleness.env_steps_per_update", "learner.updates"}, fmt::format("the dial gives a capacity of {} transitions: wanted 1 to 1e10", *capacity));
+    if (*capacity < 1 || *capacity > 1e10)
+      refuse({"replay.capacity", "staleness.window", "staleness.env_steps_per_update", "learner.updates"},
+             fmt::format("the dial gives a capacity of {} transitions: wanted 1 to 1e10", *capacity));
     plan_.capacity = static_cast<std::int64_t>(*capacity);
     plan_.env_steps_per_update = *pace;
     plan_.window = *window;
@@ -157,9 +172,10 @@ class Planner {
     const auto first_segments = static_cast<std::int64_t>(plan_.envs() * plan_.segment_length);
     plan_.warmup = s.warmup.value_or(std::max(4 * c_.learner.batch_size, first_segments));
     if (plan_.warmup < first_segments) {
-      refuse({"staleness.warmup"}, fmt::format("staleness.warmup = {} is not accepted: at least {} wanted, one segment of "
-                                             "{} steps from each of {} environments", plan_.warmup, first_segments,
-                                             plan_.segment_length, plan_.envs()));
+      refuse({"staleness.warmup"},
+             fmt::format("staleness.warmup = {} is not accepted: at least {} wanted, one segment of "
+                         "{} steps from each of {} environments",
+                         plan_.warmup, first_segments, plan_.segment_length, plan_.envs()));
     }
   }
 
@@ -169,16 +185,19 @@ class Planner {
     const bool fits = regime == "custom" || (regime == "fresh" && fraction < 0.1) ||
                       (regime == "stale" && std::abs(fraction - kStale.window_fraction) < 0.01);
     if (!fits) {
-      refuse({"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"}, fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
-                                             "numbers give {:.4g}: leave one out, or set staleness.regime = \"custom\"",
-                                             regime, regime == "fresh" ? "under 0.1" : "0.87", fraction));
+      refuse({"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
+             fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
+                         "numbers give {:.4g}: leave one out, or set staleness.regime = \"custom\"",
+                         regime, regime == "fresh" ? "under 0.1" : "0.87", fraction));
     }
   }
 
   void check_fit() const {
     if (plan_.capacity < static_cast<std::int64_t>(plan_.segment_length)) {
-      refuse({"replay.segment_length", "replay.capacity", "staleness.window", "learner.updates"}, fmt::format("replay.segment_length = {} is not accepted: a replay of {} transitions "
-                                                  "cannot hold a segment", plan_.segment_length, plan_.capacity));
+      refuse({"replay.segment_length", "replay.capacity", "staleness.window", "learner.updates"},
+             fmt::format("replay.segment_length = {} is not accepted: a replay of {} transitions "
+                         "cannot hold a segment",
+                         plan_.segment_length, plan_.capacity));
     }
   }
 

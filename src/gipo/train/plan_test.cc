@@ -49,10 +49,10 @@ TEST(Plan, TwoOfThreeGiveTheThird) {
 }
 
 TEST(Plan, ThreeThatDoNotFitAreRefused) {
-  EXPECT_TRUE(refused({"staleness.regime=custom", "replay.capacity=5000", "staleness.env_steps_per_update=10",
-                       "staleness.window=510"},
-                      {"--set: ", "replay.capacity = 5000", "staleness.window = 510",
-                       "staleness.env_steps_per_update = 10", "5100", "leave one out"}));
+  EXPECT_TRUE(refused(
+      {"staleness.regime=custom", "replay.capacity=5000", "staleness.env_steps_per_update=10", "staleness.window=510"},
+      {"--set: ", "replay.capacity = 5000", "staleness.window = 510", "staleness.env_steps_per_update = 10", "5100",
+       "leave one out"}));
 }
 
 TEST(Plan, CustomWantsTwo) {
@@ -105,7 +105,7 @@ TEST(Plan, CapacityBeyondReachIsRefused) {
 
 Settings on_policy(const Settings& more = {}) {
   Settings s = {"staleness.regime=on_policy", "advantage.mode=stored", "replay.capacity=2048", "learner.batch_size=64",
-                "learner.epochs=10", "env.count=8", "staleness.actors=1", "learner.updates=960"};
+                "learner.epochs=10",          "env.count=8",           "staleness.actors=1",   "learner.updates=960"};
   s.insert(s.end(), more.begin(), more.end());
   return s;
 }
@@ -128,14 +128,16 @@ TEST(Plan, OnPolicyIsCollectEpochsDiscard) {
 
 TEST(Plan, OnPolicyRefusesWhatDoesNotGoWithIt) {
   EXPECT_TRUE(refused(on_policy({"run.mode=async"}), {"--set: run.mode = \"async\"", "wanted lockstep"}));
-  EXPECT_TRUE(refused(on_policy({"replay.sampling=segments"}), {"--set: replay.sampling = \"segments\"", "wanted epochs"}));
+  EXPECT_TRUE(
+      refused(on_policy({"replay.sampling=segments"}), {"--set: replay.sampling = \"segments\"", "wanted epochs"}));
   EXPECT_TRUE(refused(on_policy({"advantage.mode=gae"}), {"--set: advantage.mode = \"gae\"", "wanted stored"}));
   for (const std::string key : {"staleness.env_steps_per_update", "staleness.window", "staleness.warmup"}) {
     EXPECT_TRUE(refused(on_policy({key + "=8"}), {"--set: " + key, "leave it out"}));
   }
   EXPECT_TRUE(refused(on_policy({"replay.capacity=2052"}),
                       {"--set: replay.capacity = 2052", "multiple of 8 environments", "learner.batch_size = 64"}));
-  EXPECT_TRUE(refused(on_policy({"learner.batch_size=100"}), {"--set: replay.capacity = 2048", "learner.batch_size = 100"}));
+  EXPECT_TRUE(
+      refused(on_policy({"learner.batch_size=100"}), {"--set: replay.capacity = 2048", "learner.batch_size = 100"}));
 }
 
 TEST(Plan, ARefusedDefaultNamesThePlaceThatMadeItWrong) {
@@ -147,7 +149,9 @@ TEST(Plan, ARefusedDefaultNamesThePlaceThatMadeItWrong) {
     }
     return std::string("accepted");
   };
-  EXPECT_EQ(message("[staleness]\nregime = \"on_policy\"\n[advantage]\nmode = \"stored\"").find("run.toml:2: replay.capacity"), 0u);
+  EXPECT_EQ(message("[staleness]\nregime = \"on_policy\"\n[advantage]\nmode = \"stored\"")
+                .find("run.toml:2: replay.capacity"),
+            0u);
   EXPECT_EQ(message("[staleness]\nregime = \"on_policy\"").find("run.toml:2: advantage.mode = \"vtrace\""), 0u);
   EXPECT_EQ(message("[replay]\n\nsampling = \"transitions\"").find("run.toml:3: advantage.mode = \"vtrace\""), 0u);
   EXPECT_EQ(message("[staleness]\nwindow = 10").find("run.toml:2: staleness.regime = \"stale\""), 0u);
@@ -155,14 +159,16 @@ TEST(Plan, ARefusedDefaultNamesThePlaceThatMadeItWrong) {
 }
 
 TEST(Plan, EpochsGoWithOnPolicyAlone) {
-  EXPECT_TRUE(refused({"replay.sampling=epochs", "advantage.mode=stored"}, {"--set: replay.sampling = \"epochs\"", "on_policy"}));
+  EXPECT_TRUE(refused({"replay.sampling=epochs", "advantage.mode=stored"},
+                      {"--set: replay.sampling = \"epochs\"", "on_policy"}));
   EXPECT_TRUE(refused({"replay.sampling=transitions", "advantage.mode=vtrace"},
                       {"--set: advantage.mode = \"vtrace\"", "transitions", "wanted stored"}));
   EXPECT_EQ(plan_of({"replay.sampling=transitions", "advantage.mode=stored"}).sampling, Sampling::kTransitions);
 }
 
 TEST(Plan, UnknownNamesSuggestTheNearest) {
-  EXPECT_TRUE(refused({"env.id=CartPole-v2"}, {"--set: env.id", "CartPole-v2", "did you mean CartPole-v1?", "Pendulum-v1"}));
+  EXPECT_TRUE(
+      refused({"env.id=CartPole-v2"}, {"--set: env.id", "CartPole-v2", "did you mean CartPole-v1?", "Pendulum-v1"}));
   EXPECT_TRUE(refused({"surrogate.name=gippo"}, {"--set: surrogate.name = gippo", "did you mean gipo?", "sapo"}));
 }
 
@@ -177,7 +183,8 @@ TEST(Plan, WarmupCoversFourBatchesAndASegmentOfEachEnvironment) {
   EXPECT_EQ(plan_of({"learner.batch_size=300"}).warmup, 1200);
   EXPECT_EQ(plan_of({"learner.batch_size=16", "staleness.actors=3", "env.count=5"}).warmup, 3 * 5 * 64);
   EXPECT_EQ(plan_of({"staleness.warmup=5000"}).warmup, 5000);
-  EXPECT_TRUE(refused({"staleness.warmup=511"}, {"--set: staleness.warmup = 511", "at least 512", "64 steps", "8 environments"}));
+  EXPECT_TRUE(refused({"staleness.warmup=511"},
+                      {"--set: staleness.warmup = 511", "at least 512", "64 steps", "8 environments"}));
   EXPECT_EQ(plan_of({"staleness.warmup=512"}).warmup, 512);
 }
 
@@ -192,10 +199,13 @@ TEST(Plan, EnvStepsDueGrowByTheDial) {
 }
 
 TEST(Plan, SegmentThatTheReplayCannotHoldIsRefused) {
-  EXPECT_TRUE(refused({"staleness.regime=custom", "replay.capacity=100", "staleness.window=10", "replay.segment_length=101"},
-                      {"--set: replay.segment_length = 101", "100 transitions"}));
-  EXPECT_EQ(plan_of({"staleness.regime=custom", "replay.capacity=100", "staleness.window=10", "replay.segment_length=100"})
-                .segment_length, 100u);
+  EXPECT_TRUE(
+      refused({"staleness.regime=custom", "replay.capacity=100", "staleness.window=10", "replay.segment_length=101"},
+              {"--set: replay.segment_length = 101", "100 transitions"}));
+  EXPECT_EQ(
+      plan_of({"staleness.regime=custom", "replay.capacity=100", "staleness.window=10", "replay.segment_length=100"})
+          .segment_length,
+      100u);
 }
 
 TEST(Plan, RunNameSaysTaskSurrogateAndSeed) {

@@ -67,8 +67,10 @@ Json machine() {
 RunFolder::RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time)
     : plan_(plan), path_(plan.run_dir), command_(std::move(command)), wall_time_(std::move(wall_time)) {
   if (fs::exists(path_)) {
-    throw Error(fmt::format("run folder {} exists: choose another with --name or --set run.dir=..., or remove it "
-                            "with --overwrite", path_));
+    throw Error(
+        fmt::format("run folder {} exists: choose another with --name or --set run.dir=..., or remove it "
+                    "with --overwrite",
+                    path_));
   }
   std::error_code failed;
   fs::create_directories(path_, failed);

@@ -70,8 +70,10 @@ TEST_F(RunFolders, FolderThatCannotBeMadeIsNamed) {
 TEST_F(RunFolders, MetricsAreJsonLinesWithNullForWhatIsNotFinite) {
   RunFolder folder = make();
   const double inf = std::numeric_limits<double>::infinity();
-  folder.metrics(10, 400, {{"loss", 0.1}, {"nothing", std::nan("")}, {"most", inf}, {"too_big_for_float", 1e300}}, diagnostics_);
-  folder.metrics(20, 800, {{"loss", -1e-30}, {"nothing", 1.0}, {"most", -inf}, {"too_big_for_float", 3e38}}, diagnostics_);
+  folder.metrics(10, 400, {{"loss", 0.1}, {"nothing", std::nan("")}, {"most", inf}, {"too_big_for_float", 1e300}},
+                 diagnostics_);
+  folder.metrics(20, 800, {{"loss", -1e-30}, {"nothing", 1.0}, {"most", -inf}, {"too_big_for_float", 3e38}},
+                 diagnostics_);
   folder.flush();
   const std::vector<Json> all = lines("metrics.jsonl");
   ASSERT_EQ(all.size(), 2u);
@@ -143,8 +145,8 @@ TEST_F(RunFolders, WindowIsTheLastFifthOfTheEnvironmentSteps) {
   std::string text;
   for (int i = 1; i <= 100; ++i) {
     // Figures of the first four fifths would be seen at once; one figure is missing now and then.
-    text += "{\"update\":" + std::to_string(i) + ",\"env_steps\":" + std::to_string(50 * i) + ",\"a\":" +
-            std::to_string(i < 80 ? 1000000 : i) + ",\"b\":" + (i % 2 == 0 ? "null" : std::to_string(i)) +
+    text += "{\"update\":" + std::to_string(i) + ",\"env_steps\":" + std::to_string(50 * i) +
+            ",\"a\":" + std::to_string(i < 80 ? 1000000 : i) + ",\"b\":" + (i % 2 == 0 ? "null" : std::to_string(i)) +
             ",\"h\":[[1,2]]}\n";
   }
   write_file_atomic(path, text);

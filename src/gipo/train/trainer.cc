@@ -30,9 +30,9 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
 }
 
 RunSummary Trainer::run() {
-  folder_.log(fmt::format("start: {} updates, {} env steps, window {:.6g} updates = capacity {} / {:.6g} env steps per update",
-                          plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity,
-                          plan_.env_steps_per_update));
+  folder_.log(fmt::format(
+      "start: {} updates, {} env steps, window {:.6g} updates = capacity {} / {:.6g} env steps per update",
+      plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity, plan_.env_steps_per_update));
   try {
     if (plan_.config.run.mode == "lockstep") {
       run_lockstep();
@@ -67,8 +67,10 @@ void Trainer::run_lockstep() {
       learner_->set_observation_scale(moments_);
     }
     if (!replay_.sample(batch)) {
-      throw RunError(fmt::format("the replay is empty after {} env steps: all {} segments were rejected because they "
-                                 "held numbers that are not finite", env_steps_, rejected_));
+      throw RunError(
+          fmt::format("the replay is empty after {} env steps: all {} segments were rejected because they "
+                      "held numbers that are not finite",
+                      env_steps_, rejected_));
     }
     update(batch);
     if (evaluation_due()) {

@@ -24,9 +24,9 @@ struct Progress {
 
 // What the trainer needs from outside; it never prints and never reads the clock itself.
 struct TrainerHooks {
-  std::function<double()> seconds;                 // since some start
-  std::function<void(const Progress&)> progress;   // after every logged update
-  const std::atomic<bool>* stop = nullptr;         // set by a signal: end after the update under way
+  std::function<double()> seconds;                // since some start
+  std::function<void(const Progress&)> progress;  // after every logged update
+  const std::atomic<bool>* stop = nullptr;        // set by a signal: end after the update under way
 };
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.

@@ -43,9 +43,7 @@ class Training : public ::testing::Test {
     hooks.stop = &stop_;
     return Trainer(plan, folder, hooks).run();
   }
-  std::string file(const std::string& run, const std::string& name) {
-    return read_file((dir_ / run / name).string());
-  }
+  std::string file(const std::string& run, const std::string& name) { return read_file((dir_ / run / name).string()); }
   void expect_same(const std::string& a, const std::string& b) {
     for (const char* name : {"metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors"}) {
       EXPECT_EQ(file(a, name), file(b, name)) << name;

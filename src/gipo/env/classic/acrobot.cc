@@ -38,9 +38,8 @@ State slope(const State& state, double torque) {
   const double phi1 = -kMass2 * kLength1 * kCentre2 * (speed2 * speed2) * sine2 -
                       2 * kMass2 * kLength1 * kCentre2 * speed2 * speed1 * sine2 +
                       (kMass1 * kCentre1 + kMass2 * kLength1) * kGravity * std::cos(theta1 - kPi / 2) + phi2;
-  const double acc2 =
-      (torque + d2 / d1 * phi1 - kMass2 * kLength1 * kCentre2 * (speed1 * speed1) * sine2 - phi2) /
-      (kMass2 * (kCentre2 * kCentre2) + kInertia2 - d2 * d2 / d1);
+  const double acc2 = (torque + d2 / d1 * phi1 - kMass2 * kLength1 * kCentre2 * (speed1 * speed1) * sine2 - phi2) /
+                      (kMass2 * (kCentre2 * kCentre2) + kInertia2 - d2 * d2 / d1);
   const double acc1 = -(d2 * acc2 + phi1) / d1;
   return {speed1, speed2, acc1, acc2};
 }

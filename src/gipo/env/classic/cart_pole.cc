@@ -45,8 +45,8 @@ class CartPole final : public ClassicEnv<4> {
 
     // Barto, Sutton and Anderson (1983), without friction.
     const double push = (force + kPoleMoment * (theta_dot * theta_dot) * sine) / kTotalMass;
-    const double theta_acc = (kGravity * sine - cosine * push) /
-                             (kHalfLength * (4.0 / 3.0 - kPoleMass * (cosine * cosine) / kTotalMass));
+    const double theta_acc =
+        (kGravity * sine - cosine * push) / (kHalfLength * (4.0 / 3.0 - kPoleMass * (cosine * cosine) / kTotalMass));
     const double x_acc = push - kPoleMoment * theta_acc * cosine / kTotalMass;
 
     // Explicit Euler: positions move with the old velocities.

@@ -28,9 +28,7 @@ class MountainCarContinuous final : public ClassicEnv<2, float> {
   void observe(std::span<double> observation) const override { show_float32({state_[0], state_[1]}, observation); }
 
  private:
-  void start_episode(RandomStream& random) override {
-    state_ = {static_cast<float>(random.uniform(-0.6, -0.4)), 0.0f};
-  }
+  void start_episode(RandomStream& random) override { state_ = {static_cast<float>(random.uniform(-0.6, -0.4)), 0.0f}; }
 
   Outcome advance(std::span<const double> action) override {
     auto& [position, velocity] = state_;
