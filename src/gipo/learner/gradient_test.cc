@@ -39,6 +39,11 @@ double objective(const SurrogateOptions& o, double lr, double lr0, double a) {
   if (o.name == "no_clip") return rho * a;
   if (o.name == "cispo") return std::clamp(rho0, 1 - e, 1 + e) * lr * a;
   if (o.name == "truncated") return std::min(rho0, o.rho_max) * lr * a;
+  if (o.name == "ce_gppo") {
+    if (a > 0 && rho0 > 1 + e) return o.beta_high * (1 + e) * rho / rho0 * a;
+    if (a < 0 && rho0 < 1 - e) return o.beta_low * (1 - e) * rho / rho0 * a;
+    return rho * a;
+  }
   ADD_FAILURE() << "no reference objective for surrogate " << o.name << ": write one here";
   return 0;
 }

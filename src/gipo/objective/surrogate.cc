@@ -207,6 +207,19 @@ constexpr Entry kEntries[] = {
          return {weight, -weight * advantage};
        });
      }},
+    {"ce_gppo",
+     "ppo that keeps a bounded gradient where ppo has none: beta times the edge of the clip.",
+     {"epsilon", "beta_low", "beta_high"},
+     false,
+     [](const SurrogateOptions& o) {
+       return kernels([o]<class T>(T log_ratio, T advantage) -> Term<T> {
+         const T rho = std::exp(log_ratio), low = static_cast<T>(1 - o.epsilon), high = static_cast<T>(1 + o.epsilon);
+         T m = rho;
+         if (advantage > 0 && rho > high) m = static_cast<T>(o.beta_high) * high;
+         if (advantage < 0 && rho < low) m = static_cast<T>(o.beta_low) * low;
+         return {m, -m * advantage};
+       });
+     }},
 };
 
 }  // namespace
