@@ -13,7 +13,7 @@
 namespace gipo {
 namespace {
 
-constexpr std::size_t kGapPoolUpdates = 32, kGapPoolStride = 4;
+constexpr std::size_t kGapPoolUpdates = 32, kGapPoolStride = 64;
 
 template <class T>
 double mean_of(std::span<const T> values) {
@@ -250,7 +250,7 @@ void CpuLearner<T>::apply_gradients() {
   });
 }
 
-// Neighbours in a segment have nearly the same gap, so every fourth says as much as all of them.
+// Neighbours in a segment have nearly the same gap, so one in 64 says as much as all of them.
 template <class T>
 void CpuLearner<T>::record_gaps(const Batch& batch) {
   const std::size_t most = kGapPoolUpdates * ((batch.size + kGapPoolStride - 1) / kGapPoolStride);

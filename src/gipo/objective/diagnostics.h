@@ -49,7 +49,8 @@ class Diagnostics {
 
  private:
   std::vector<std::pair<std::string, double>> figures_;
-  std::vector<float> scratch_;       // [3, N * dims]: every rho; the rho and the |log rho| of one subset
+  std::vector<std::uint64_t> keys_, key_scratch_;  // [N * dims] log ratios, to be sorted
+  std::vector<float> sorted_;        // the sorted log ratios of one subset
   std::vector<double> gap_scratch_;  // the pooled gaps of one subset
   AgeHistogram contribution_{}, log_ratio_{};
 };

@@ -55,11 +55,12 @@ EventFile::EventFile(std::string path, double wall_time, std::uint64_t keep) : f
 void EventFile::scalars(std::int64_t step, double wall_time, std::span<const std::pair<std::string, double>> values) {
   summary_.clear();
   for (const auto& [tag, number] : values) {
-    if (!std::isfinite(number)) continue;  // nothing to draw
+    const auto narrow = static_cast<float>(number);
+    if (!std::isfinite(narrow)) continue;  // nothing to draw
     value_.clear();
     append_bytes(value_, kValueTag, tag);
     append_key(value_, kValueSimple, Wire::kFixed32);
-    append_raw(value_, static_cast<float>(number));
+    append_raw(value_, narrow);
     append_bytes(summary_, kSummaryValue, value_);
   }
   event_.clear();

@@ -1,0 +1,51 @@
+#include "gipo/stats/sort_floats.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gipo/core/random.h"
+
+namespace gipo {
+namespace {
+
+TEST(SortFloats, OrdersAsComparisonDoesAndKeepsTags) {
+  RandomStream random(1);
+  for (const std::size_t n : {0, 1, 2, 17, 256, 3000}) {
+    std::vector<float> values(n);
+    for (float& v : values) v = static_cast<float>(random.normal() * std::exp(10 * random.normal()));
+    if (n > 10) {
+      values[3] = std::numeric_limits<float>::infinity();
+      values[4] = -std::numeric_limits<float>::infinity();
+      values[5] = 0.0f;
+      values[6] = values[7] = values[8];
+    }
+    std::vector<std::uint64_t> keys(n), scratch(n);
+    for (std::size_t i = 0; i < n; ++i) keys[i] = float_key(values[i], static_cast<std::uint32_t>(i));
+    sort_float_keys(keys, scratch);
+    std::vector<float> sorted = values;
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t i = 0; i < n; ++i) {
+      EXPECT_EQ(float_of(keys[i]), sorted[i]);
+      EXPECT_EQ(values[tag_of(keys[i])], sorted[i]);
+      if (i > 0 && sorted[i] == sorted[i - 1]) {
+        EXPECT_LT(tag_of(keys[i - 1]), tag_of(keys[i]));
+      }
+    }
+  }
+}
+
+TEST(SortFloats, NanStandsAtTheEnds) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<std::uint64_t> keys = {float_key(1e30f, 0), float_key(nan, 1), float_key(-1e30f, 2), float_key(-nan, 3)};
+  std::vector<std::uint64_t> scratch(keys.size());
+  sort_float_keys(keys, scratch);
+  EXPECT_TRUE(std::isnan(float_of(keys.front())));
+  EXPECT_TRUE(std::isnan(float_of(keys.back())));
+}
+
+}  // namespace
+}  // namespace gipo
