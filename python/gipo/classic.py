@@ -131,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [row(run, labels[i % len(labels)]) for i, run in enumerate(runs)]
     text = tables(options.regime, rows)
     options.out.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(r) for r in rows)
+    rounded = [{k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in r.items()} for r in rows]
+    lines = ",\n".join(json.dumps(r) for r in rounded)
     (options.out / f"classic_{options.regime}.json").write_text(f"[\n{lines}\n]\n")
     (options.out / f"classic_{options.regime}.md").write_text(text)
     if not options.keep_runs:

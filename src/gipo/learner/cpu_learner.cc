@@ -254,9 +254,11 @@ void CpuLearner<T>::apply_gradients() {
 template <class T>
 void CpuLearner<T>::record_gaps(const Batch& batch) {
   const std::size_t most = kGapPoolUpdates * ((batch.size + kGapPoolStride - 1) / kGapPoolStride);
+  // Another place in every batch: its first step always begins a segment, so that short ones would count too much.
+  const std::size_t first = static_cast<std::size_t>(version_) * 37 % kGapPoolStride;
   for (std::size_t i = 0; i < batch.size; ++i) {
     gap_[i] = version_ - batch.version[i];
-    if (i % kGapPoolStride != 0) continue;
+    if ((i + first) % kGapPoolStride != 0) continue;
     if (gap_pool_.size() < most) {
       gap_pool_.push_back(gap_[i]);
     } else {

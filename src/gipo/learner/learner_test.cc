@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
@@ -137,9 +138,24 @@ TEST(Learner, GapIsExactPerSample) {
   std::map<std::string, double> figures;
   for (const auto& [name, value] : learner->diagnostics().figures()) figures[name] = value;
   EXPECT_DOUBLE_EQ(figures["gap_mean"], 0.75);
-  EXPECT_DOUBLE_EQ(figures["old_frac"], 0.25);
-  EXPECT_DOUBLE_EQ(figures["new_frac"], 0.75);
+  EXPECT_DOUBLE_EQ(figures["gap_mean_old"], 3);
   EXPECT_DOUBLE_EQ(figures["age_mean_old"], 100);
+}
+
+TEST(Learner, FractionOfOldSamplesIsPooledOverUpdates) {
+  ThreadPool pool(1);
+  LearnerSetup setup = small_setup();
+  setup.t_old = 10;
+  const auto learner = make_learner(setup, RandomStream(1), pool);
+  Batch batch = random_batch(9);
+  std::fill(batch.version.begin(), batch.version.end(), 0);
+  // The gap of update k is k; a batch of 32 gives the pool one gap in every other update.
+  for (int k = 0; k < 20; ++k) learner->update(batch, {0, true});
+  std::map<std::string, double> figures;
+  for (const auto& [name, value] : learner->diagnostics().figures()) figures[name] = value;
+  EXPECT_DOUBLE_EQ(figures["gap_mean"], 19);
+  EXPECT_NEAR(figures["old_frac"], 0.5, 0.2);
+  EXPECT_NEAR(figures["old_gap_p95"], 18, 2);
 }
 
 TEST(Learner, ProximalTermHoldsThePolicyNearItsAverage) {

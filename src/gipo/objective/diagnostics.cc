@@ -16,6 +16,7 @@ namespace {
 // The figures of one subset. Sums first, means after finish().
 struct Summary {
   double samples = 0, entries = 0;  // a sample has `dims` entries
+  double pooled = 0;                // gaps of the pool
   double gap_mean = 0, gap_p95 = 0, age_mean = 0;
   double ratio_mean = 0, ratio_p50 = 0, ratio_p90 = 0, ratio_p99 = 0, ratio_max = 0;
   double log_ratio_mean = 0, d95 = 0, kl = 0;
@@ -67,8 +68,8 @@ struct JointFigure {
   double (*value)(const Summary& all, const Summary& fresh, const Summary& old);
 };
 constexpr JointFigure kJointFigures[] = {
-    {"new_frac", [](auto& all, auto& fresh, auto&) { return over(fresh.samples, all.samples); }},
-    {"old_frac", [](auto& all, auto&, auto& old) { return over(old.samples, all.samples); }},
+    {"new_frac", [](auto& all, auto& fresh, auto&) { return over(fresh.pooled, all.pooled); }},
+    {"old_frac", [](auto& all, auto&, auto& old) { return over(old.pooled, all.pooled); }},
     {"old_gap_p95", [](auto&, auto&, auto& old) { return old.gap_p95; }},
     {"share_old", [](auto& all, auto&, auto& old) { return over(old.contribution_sum, all.contribution_sum); }},
     {"ess_old", [](auto&, auto&, auto& old) { return old.ess(); }},
@@ -113,9 +114,9 @@ void add_entry(Summary& s, const DiagnosticsInput& in, std::size_t i, double rho
 
 // The figures that are sums, as means over samples or entries where they are shown.
 constexpr double Summary::*kSampleMeans[] = {&Summary::gap_mean, &Summary::age_mean};
-constexpr double Summary::*kEntryMeans[] = {
-    &Summary::ratio_mean,     &Summary::log_ratio_mean,  &Summary::near_zero_frac, &Summary::dead_frac,
-    &Summary::underflow_frac, &Summary::suppressed_frac, &Summary::clip_frac};
+constexpr double Summary::*kEntryMeans[] = {&Summary::ratio_mean, &Summary::log_ratio_mean, &Summary::near_zero_frac,
+                                            &Summary::dead_frac,  &Summary::underflow_frac, &Summary::suppressed_frac,
+                                            &Summary::clip_frac};
 
 void merge(Summary& into, const Summary& from) {
   for (double Summary::*sum : kSampleMeans) into.*sum += from.*sum;
@@ -164,6 +165,12 @@ double magnitude_quantile(std::span<const float> sorted, double q) {
 void add_quantiles(Summary& s, const DiagnosticsInput& in, Subset subset, std::span<const std::uint64_t> keys,
                    std::span<float> sorted, std::span<double> gaps) {
   std::size_t entries = 0, pooled = 0;
+  for (const std::int64_t gap : in.gap_pool.empty() ? in.gap : in.gap_pool) {
+    gaps[pooled] = static_cast<double>(gap);
+    pooled += belongs(classes(gap, in.t_old), subset);
+  }
+  s.gap_p95 = quantile<double>(gaps.first(pooled), 0.95);
+  s.pooled = static_cast<double>(pooled);
   if (s.entries == 0) return;
   for (const std::uint64_t key : keys) {
     sorted[entries] = float_of(key);
@@ -176,11 +183,6 @@ void add_quantiles(Summary& s, const DiagnosticsInput& in, Subset subset, std::s
   s.ratio_p90 = nan ? kNothing : sorted_quantile(entries, 0.9, rho);
   s.ratio_p99 = nan ? kNothing : sorted_quantile(entries, 0.99, rho);
   s.d95 = nan ? kNothing : magnitude_quantile(chosen, 0.95);
-  for (const std::int64_t gap : in.gap_pool.empty() ? in.gap : in.gap_pool) {
-    gaps[pooled] = static_cast<double>(gap);
-    pooled += belongs(classes(gap, in.t_old), subset);
-  }
-  s.gap_p95 = quantile<double>(gaps.first(pooled), 0.95);
 }
 
 // The first of the seven edges that is not below the value, by bisection; NaN falls into the last column.

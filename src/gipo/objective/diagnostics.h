@@ -22,8 +22,8 @@ struct DiagnosticsInput {
   double window = 1;           // the dial's window, in updates: the unit of the histograms' age axis
   double epsilon = 0.2;        // clip_frac = P(|rho - 1| > epsilon), whatever the surrogate
   bool clips_to_zero = false;  // Surrogate::clips_to_zero
-  // Gaps of this and recent updates, for the quantiles of the gap: a batch of a few segments holds too few ages for a
-  // 95th percentile. Any length; where empty, `gap` serves.
+  // Gaps of this and recent updates, for new_frac, old_frac and the quantiles of the gap: a batch of a few segments
+  // holds too few ages for them. Any length; where empty, `gap` serves.
   std::span<const std::int64_t> gap_pool = {};
 };
 
@@ -50,8 +50,8 @@ class Diagnostics {
  private:
   std::vector<std::pair<std::string, double>> figures_;
   std::vector<std::uint64_t> keys_, key_scratch_;  // [N * dims] log ratios, to be sorted
-  std::vector<float> sorted_;        // the sorted log ratios of one subset
-  std::vector<double> gap_scratch_;  // the pooled gaps of one subset
+  std::vector<float> sorted_;                      // the sorted log ratios of one subset
+  std::vector<double> gap_scratch_;                // the pooled gaps of one subset
   AgeHistogram contribution_{}, log_ratio_{};
 };
 

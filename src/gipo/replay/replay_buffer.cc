@@ -208,6 +208,21 @@ void ReplayBuffer::copy_moments(RunningMoments& out) const {
   out = moments_;
 }
 
+// Calls f with the rows of one segment in every array: its steps, and for observations also the final one.
+template <class Rows, class F>
+void ReplayBuffer::for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const {
+  const auto rows = [&](auto& array, std::size_t count, std::size_t width) {
+    f(std::span(array).subspan(row * width, count * width));
+  };
+  rows(arena.observation, length + 1, shape_.observation_size);
+  rows(arena.action, length, shape_.action_dims);
+  rows(arena.log_prob, length, shape_.action_dims);
+  rows(arena.reward, length, 1);
+  rows(arena.advantage, length, 1);
+  rows(arena.target, length, 1);
+  rows(arena.version, length, 1);
+}
+
 // Segments in order, each with its rows: independent of where the arena happens to hold them.
 void ReplayBuffer::save(ByteWriter& out) const {
   const std::lock_guard lock(mutex_);
@@ -221,16 +236,7 @@ void ReplayBuffer::save(ByteWriter& out) const {
     const std::size_t row = r.row;
     r.row = 0;
     out.value(r);
-    const auto rows = [&](const auto& array, std::size_t count, std::size_t width) {
-      out.array(std::span(array).subspan(row * width, count * width));
-    };
-    rows(arena_.observation, r.length + 1, shape_.observation_size);
-    rows(arena_.action, r.length, shape_.action_dims);
-    rows(arena_.log_prob, r.length, shape_.action_dims);
-    rows(arena_.reward, r.length, 1);
-    rows(arena_.advantage, r.length, 1);
-    rows(arena_.target, r.length, 1);
-    rows(arena_.version, r.length, 1);
+    for_each_row_range(arena_, row, r.length, [&](auto rows) { out.array(rows); });
   }
   out.array(order_);
   out.value<std::uint64_t>(order_at_);
@@ -250,16 +256,7 @@ void ReplayBuffer::load(ByteReader& in) {
       throw Error("saved replay holds a segment that does not fit: length " + std::to_string(r.length));
     }
     r.row = find_rows(r.length + 1);
-    const auto rows = [&](auto& array, std::size_t n, std::size_t width) {
-      in.array_into(std::span(array).subspan(r.row * width, n * width));
-    };
-    rows(arena_.observation, r.length + 1, shape_.observation_size);
-    rows(arena_.action, r.length, shape_.action_dims);
-    rows(arena_.log_prob, r.length, shape_.action_dims);
-    rows(arena_.reward, r.length, 1);
-    rows(arena_.advantage, r.length, 1);
-    rows(arena_.target, r.length, 1);
-    rows(arena_.version, r.length, 1);
+    for_each_row_range(arena_, r.row, r.length, [&](auto rows) { in.array_into(rows); });
     next_row_ = r.row + r.length + 1;
     push_record(r);
     size_ += r.length;

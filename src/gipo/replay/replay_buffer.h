@@ -71,6 +71,8 @@ class ReplayBuffer {
   std::size_t find_rows(std::size_t needed);  // contiguous free rows; makes the arena larger where there are none
   void grow(std::size_t needed);
   void copy_steps(const Record& r, std::size_t offset, std::size_t count, std::size_t at, Batch& batch) const;
+  template <class Rows, class F>
+  void for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const;
   void sample_segments(Batch& batch);
   void sample_steps(Batch& batch);
   Step next_of_epoch();
