@@ -15,7 +15,7 @@ SANITIZED := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 define build
 @cmake --preset $(1) --log-level=WARNING >/dev/null
-@cmake --build --preset $(1) -j $(JOBS)
+@cmake --build --preset $(1) -j $(JOBS) $(2)
 endef
 define run_release
 @ctest --preset release -j $(JOBS)
@@ -43,7 +43,8 @@ setup:  ## install what is missing: Debian packages and .venv
 build: setup  ## release build in build/release
 	$(call build,release)
 
-demo: build  ## GIPO, SAPO and PPO learn CartPole from stale replay; a table and a figure
+demo: setup  ## GIPO, SAPO and PPO learn CartPole from stale replay; a table and a figure
+	$(call build,release,--target gipo)
 	@$(PYTHON) -m gipo.demo
 
 # One after the other: each has all cores, and the first failure is the last thing printed.

@@ -13,7 +13,7 @@
 namespace gipo {
 namespace {
 
-constexpr std::size_t kGapPoolUpdates = 32, kGapPoolStride = 64;
+constexpr std::size_t kGapPoolUpdates = 32;
 
 template <class T>
 double mean_of(std::span<const T> values) {
@@ -250,15 +250,16 @@ void CpuLearner<T>::apply_gradients() {
   });
 }
 
-// Neighbours in a segment have nearly the same gap, so one in 64 says as much as all of them.
+// Neighbours in a segment have nearly the same gap, so one in 64 says as much as all of them; of a small batch, four.
 template <class T>
 void CpuLearner<T>::record_gaps(const Batch& batch) {
-  const std::size_t most = kGapPoolUpdates * ((batch.size + kGapPoolStride - 1) / kGapPoolStride);
+  const std::size_t stride = std::clamp<std::size_t>(batch.size / 4, 1, 64);
+  const std::size_t most = kGapPoolUpdates * ((batch.size + stride - 1) / stride);
   // Another place in every batch: its first step always begins a segment, so that short ones would count too much.
-  const std::size_t first = static_cast<std::size_t>(version_) * 37 % kGapPoolStride;
+  const std::size_t first = static_cast<std::size_t>(version_) * 37 % stride;
   for (std::size_t i = 0; i < batch.size; ++i) {
     gap_[i] = version_ - batch.version[i];
-    if ((i + first) % kGapPoolStride != 0) continue;
+    if ((i + first) % stride != 0) continue;
     if (gap_pool_.size() < most) {
       gap_pool_.push_back(gap_[i]);
     } else {

@@ -93,7 +93,7 @@ class CpuLearner final : public Learner {
   std::vector<T> window_value_;                                          // [N+1] one window's values, for the advantage
   std::vector<float> float_ratio_, float_advantage_, float_multiplier_;  // [M] for the diagnostics
   std::vector<std::int64_t> gap_;                                        // [N]
-  std::vector<std::int64_t> gap_pool_;  // one in 64 gaps of the last 32 updates, a ring
+  std::vector<std::int64_t> gap_pool_;  // some gaps of each of the last 32 updates, a ring
   std::size_t gap_pool_at_ = 0;
   std::vector<double> age_;  // [N]
 };
