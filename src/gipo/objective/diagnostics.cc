@@ -195,7 +195,8 @@ std::size_t column(const std::array<double, 7>& edges, double value) {
 
 std::size_t age_row(std::int64_t gap, double rows_per_update) {
   const double eighths = static_cast<double>(gap) * rows_per_update;
-  return static_cast<std::size_t>(std::min(std::max(eighths, 0.0), static_cast<double>(kAgeBins - 1)));
+  // In this order NaN, of a window of zero, becomes 0.
+  return static_cast<std::size_t>(std::min(static_cast<double>(kAgeBins - 1), std::max(0.0, eighths)));
 }
 
 std::vector<std::pair<std::string, double>> named_figures() {
