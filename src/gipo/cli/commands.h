@@ -20,6 +20,14 @@ struct TrainArguments {
 };
 int train(const TrainArguments& arguments);
 
+struct ResumeArguments {
+  std::string run;
+  std::optional<std::int64_t> updates;  // lengthens the run
+  bool json = false, quiet = false;
+  std::string command_line;
+};
+int resume(const ResumeArguments& arguments);
+
 struct EvalArguments {
   std::string run;
   std::int64_t episodes = 100;

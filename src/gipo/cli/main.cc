@@ -44,6 +44,13 @@ int run(int argc, char** argv) {
   train_command->add_flag("--json", t.json, "Print the summary as one JSON object on stdout");
   train_command->add_flag("--quiet", t.quiet, "No progress on stderr");
 
+  ResumeArguments r;
+  CLI::App* resume_command = app.add_subcommand("resume", "Go on with a run from its newest whole checkpoint");
+  resume_command->add_option("run", r.run, "Run folder")->required();
+  resume_command->add_option("--updates", r.updates, "Lengthen the run to this many updates");
+  resume_command->add_flag("--json", r.json, "Print the summary as one JSON object on stdout");
+  resume_command->add_flag("--quiet", r.quiet, "No progress on stderr");
+
   EvalArguments e;
   CLI::App* eval_command = app.add_subcommand("eval", "Play episodes with the policy of a run");
   eval_command->add_option("run", e.run, "Run folder")->required();
@@ -66,8 +73,9 @@ int run(int argc, char** argv) {
     const int code = app.exit(error);
     return code == 0 ? kDone : kUserMistake;
   }
-  t.command_line = command_line(argc, argv);
+  t.command_line = r.command_line = command_line(argc, argv);
   if (*train_command) return train(t);
+  if (*resume_command) return resume(r);
   if (*eval_command) return eval(e);
   return list(l);
 }

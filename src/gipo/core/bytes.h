@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace gipo {
@@ -35,7 +36,8 @@ class ByteWriter {
   void text(std::string_view s) { array(std::span<const char>(s.data(), s.size())); }
 
   const std::string& bytes() const { return bytes_; }
-  void clear() { bytes_.clear(); }
+  std::string take() { return std::exchange(bytes_, {}); }
+  void reserve(std::size_t size) { bytes_.reserve(size); }
 
  private:
   void raw(const void* data, std::size_t size) { bytes_.append(static_cast<const char*>(data), size); }

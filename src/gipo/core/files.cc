@@ -1,12 +1,14 @@
 #include "gipo/core/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -58,22 +60,6 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-void write_and_sync(const std::string& path, std::string_view bytes) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) fail("cannot create", path, errno);
-  std::uint64_t written = 0;
-  if (const int error = write_all(file.get(), bytes, written); error != 0) fail("cannot write", path, error);
-  if (::fsync(file.get()) != 0) fail("cannot write to disk", path, errno);
-  if (!file.close()) fail("cannot write", path, errno);
-}
-
-// A rename is only on disk once its folder is. Some file systems refuse fsync on a folder; they order renames anyway.
-void sync_folder(const std::string& path) {
-  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() < 0) fail("cannot open folder", path, errno);
-  if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail("cannot write to disk", path, errno);
-}
-
 }  // namespace
 
 std::string read_file(const std::string& path) {
@@ -95,11 +81,50 @@ std::string read_file(const std::string& path) {
   }
 }
 
+void write_file_synced(const std::string& path, std::string_view bytes) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0) fail("cannot create", path, errno);
+  std::uint64_t written = 0;
+  if (const int error = write_all(file.get(), bytes, written); error != 0) fail("cannot write", path, error);
+  if (::fsync(file.get()) != 0) fail("cannot write to disk", path, errno);
+  if (!file.close()) fail("cannot write", path, errno);
+}
+
+// A rename is only on disk once its folder is. Some file systems refuse fsync on a folder; they order renames anyway.
+void sync_folder(const std::string& path) {
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) fail("cannot open folder", path, errno);
+  if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail("cannot write to disk", path, errno);
+}
+
+void make_folder(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (failed) fail("cannot create folder", path, failed.value());
+}
+
+void rename_folder(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) fail("cannot rename to", to, errno);
+  sync_folder(folder_of(to));
+}
+
+FileLock::FileLock(const std::string& path, const std::string& what)
+    : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) throw Error("cannot open " + path + ": " + reason(errno));
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error = errno;
+  ::close(descriptor_);
+  if (error == EWOULDBLOCK) throw Error(what + " is in use by another process");
+  throw Error("cannot lock " + path + ": " + reason(error));
+}
+
+FileLock::~FileLock() { ::close(descriptor_); }
+
 void write_file_atomic(const std::string& path, std::string_view bytes) {
   // A fixed name, so that a crash leaves at most one stray file, which the next write replaces.
   const std::string temporary = path + ".tmp";
   try {
-    write_and_sync(temporary, bytes);
+    write_file_synced(temporary, bytes);
     if (std::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot replace", path, errno);
   } catch (const RunError&) {
     ::unlink(temporary.c_str());

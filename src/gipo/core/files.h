@@ -13,6 +13,24 @@ std::string read_file(const std::string& path);
 // mixture: a temporary file beside it, fsync, rename, fsync of the folder. One writer per path. Throws RunError.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
+// The steps of an atomic write apart, for folders: each is on disk when it returns. All throw RunError.
+void write_file_synced(const std::string& path, std::string_view bytes);
+void make_folder(const std::string& path);  // with its parents; one that exists is fine
+void sync_folder(const std::string& path);
+void rename_folder(const std::string& from, const std::string& to);  // and syncs the folder that holds it
+
+// A lock on a file that ends with the process, however that ends. Throws Error when another process holds it.
+class FileLock {
+ public:
+  FileLock(const std::string& path, const std::string& what);  // what: for the message, "run folder X"
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 // A file that only grows. Buffered; the destructor writes what is left but cannot report a failure, so call flush()
 // before relying on the file. Owned and used by one thread. Every failure throws RunError.
 class AppendFile {

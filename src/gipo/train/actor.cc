@@ -8,14 +8,16 @@
 
 namespace gipo {
 
-Actor::Actor(const Plan& plan, std::size_t index)
+Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
     : plan_(plan),
       index_(index),
+      incarnation_(incarnation),
       inference_(plan.model, std::max(plan.envs_per_actor, plan.segment_length + 1)),
       observation_(plan.envs_per_actor * plan.env.observation_size),
       env_observation_(plan.env.observation_size),
       env_action_(plan.env.action.dims()) {
-  const auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
+  auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
+  if (incarnation > 0) seed = derive_seed(seed, "incarnation", incarnation);
   for (std::size_t i = 0; i < plan.envs_per_actor; ++i) {
     const std::size_t number = index * plan.envs_per_actor + i;
     Slot slot{make_env(plan.env.id, plan.config.env.time_limit), RandomStream::derive(seed, "action", number),
@@ -84,6 +86,7 @@ void Actor::cut(const Weights& weights) {
 void Actor::close(Slot& slot, const Weights& weights) {
   Segment& s = slot.open;
   s.actor = index_ * plan_.envs_per_actor + static_cast<std::size_t>(&slot - slots_.data());
+  s.incarnation = incarnation_;
   s.sequence = slot.sequence++;
   s.env_step_stride = static_cast<double>(plan_.envs());
   const float* values = inference_.values(weights, {s.observation.data(), (s.length + 1) * plan_.env.observation_size});

@@ -28,7 +28,8 @@ struct Episode {
 // thread at a time; the same code serves lockstep and async.
 class Actor {
  public:
-  Actor(const Plan& plan, std::size_t index);
+  // incarnation: how often the run was resumed without its actors' state; each has random streams of its own.
+  Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation = 0);
 
   std::size_t envs() const { return slots_.size(); }
   // Steps every environment once. env_steps: of the whole run, before this round.
@@ -57,6 +58,7 @@ class Actor {
 
   const Plan& plan_;
   std::size_t index_;
+  std::uint64_t incarnation_;
   std::vector<Slot> slots_;
   Inference inference_;
   std::vector<float> observation_;       // [envs, observation_size] now

@@ -71,8 +71,8 @@ void act(Actor& actor, const WeightStore& store, ReplayBuffer& replay, Shared& s
   }
 }
 
-void prepare_batches(ReplayBuffer& replay, Shared& shared) {
-  for (std::int64_t next = 0; shared.pacer.wait_to_update(next); ++next) {
+void prepare_batches(std::int64_t next, ReplayBuffer& replay, Shared& shared) {
+  for (; shared.pacer.wait_to_update(next); ++next) {
     const std::optional<Batch*> batch = shared.free_batches.pop();
     if (!batch) return;
     if (!replay.sample(**batch))
@@ -91,14 +91,17 @@ void Trainer::run_async() {
   const auto slack =
       std::max(static_cast<std::int64_t>(4 * plan_.env_steps_per_update), 2 * static_cast<std::int64_t>(plan_.envs()));
   Shared shared(plan_, slack);
+  shared.pacer.start_at(env_steps_, learner_->version());
+  shared.rejected = rejected_;
   std::vector<Batch> batches(2, Batch(batch_size, plan_.env.observation_size, plan_.env.action.dims()));
   for (Batch& batch : batches) shared.free_batches.push(&batch);
 
+  const std::int64_t first = learner_->version();
   std::vector<std::jthread> threads;
   for (const auto& actor : actors_) {
     threads.emplace_back([&] { shared.guard([&] { act(*actor, store_, replay_, shared); }); });
   }
-  threads.emplace_back([&] { shared.guard([&] { prepare_batches(replay_, shared); }); });
+  threads.emplace_back([&] { shared.guard([&] { prepare_batches(first, replay_, shared); }); });
   threads.emplace_back([&] {
     shared.guard([&] {
       while (std::optional<Shared::Evaluation> e = shared.evaluations.pop()) {
@@ -130,6 +133,7 @@ void Trainer::run_async() {
       shared.free_batches.push(*batch);
       shared.pacer.updated(learner_->version());
       if (evaluation_due()) shared.evaluations.push({env_steps_, store_.get(), {}});
+      checkpoint_if_due();
     }
   });
   shared.stop();

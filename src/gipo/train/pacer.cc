@@ -7,6 +7,12 @@ namespace gipo {
 Pacer::Pacer(std::function<std::int64_t(std::int64_t)> due, std::int64_t slack, bool free)
     : due_(std::move(due)), slack_(slack), free_(free) {}
 
+void Pacer::start_at(std::int64_t env_steps, std::int64_t updates) {
+  const std::lock_guard lock(mutex_);
+  begun_ = finished_ = env_steps;
+  updates_ = updates;
+}
+
 bool Pacer::wait_to_collect() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return stopped_ || free_ || begun_ < due_(updates_) + slack_; });

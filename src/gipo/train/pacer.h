@@ -15,6 +15,9 @@ class Pacer {
   // due(u): environment steps that update u needs. free: actors never wait.
   Pacer(std::function<std::int64_t(std::int64_t)> due, std::int64_t slack, bool free);
 
+  // Where a resumed run stands, before anyone waits.
+  void start_at(std::int64_t env_steps, std::int64_t updates);
+
   // Before a round of environment steps; false once stopped.
   bool wait_to_collect();
   // Counts steps before they are taken: the bound holds whatever the number of actors. Returns the count before.

@@ -75,16 +75,48 @@ RunFolder::RunFolder(const Plan& plan, std::string command, std::function<double
   std::error_code failed;
   fs::create_directories(path_, failed);
   if (failed) throw Error(fmt::format("cannot create the run folder {}: {}", path_, failed.message()));
+  lock_ = std::make_unique<FileLock>(path_ + "/lock", "run folder " + path_);
   write_file_atomic(path_ + "/config.toml", config_to_toml(plan.config));
-  metrics_ = std::make_unique<AppendFile>(path_ + "/metrics.jsonl");
-  episodes_ = std::make_unique<AppendFile>(path_ + "/episodes.jsonl");
-  evaluations_ = std::make_unique<AppendFile>(path_ + "/evaluations.jsonl");
-  log_ = std::make_unique<AppendFile>(path_ + "/log.txt");
   if (plan.config.log.tensorboard) {
-    const double now = wall_time_();
-    events_ = std::make_unique<EventFile>(
-        fmt::format("{}/events.out.tfevents.{:010}.gipo", path_, static_cast<std::int64_t>(now)), now);
+    events_name_ = fmt::format("events.out.tfevents.{:010}.gipo", static_cast<std::int64_t>(wall_time_()));
   }
+  open(nullptr);
+}
+
+RunFolder::RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time,
+                     const LogPositions& positions)
+    : plan_(plan), path_(plan.run_dir), command_(std::move(command)), wall_time_(std::move(wall_time)) {
+  lock_ = std::make_unique<FileLock>(path_ + "/lock", "run folder " + path_);
+  for (const auto& [name, size] : positions) {
+    if (name.starts_with("events.")) events_name_ = name;
+  }
+  open(&positions);
+}
+
+void RunFolder::open(const LogPositions* positions) {
+  const auto keep = [&](const std::string& name) {
+    if (!positions) return AppendFile::kKeepAll;
+    const auto it = positions->find(name);
+    return it == positions->end() ? AppendFile::kKeepAll : it->second;
+  };
+  const auto file = [&](const std::string& name) {
+    return std::make_unique<AppendFile>(path_ + "/" + name, keep(name));
+  };
+  metrics_ = file("metrics.jsonl");
+  episodes_ = file("episodes.jsonl");
+  evaluations_ = file("evaluations.jsonl");
+  log_ = file("log.txt");
+  if (!events_name_.empty()) {
+    events_ = std::make_unique<EventFile>(path_ + "/" + events_name_, wall_time_(), keep(events_name_));
+  }
+}
+
+LogPositions RunFolder::positions() const {
+  LogPositions all = {{"metrics.jsonl", metrics_->position()},
+                      {"episodes.jsonl", episodes_->position()},
+                      {"evaluations.jsonl", evaluations_->position()}};
+  if (events_) all[events_name_] = events_->position();
+  return all;
 }
 
 void RunFolder::metrics(std::int64_t update, std::int64_t env_steps, const Figures& figures,

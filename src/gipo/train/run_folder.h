@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,32 +30,42 @@ struct RunSummary {
   std::uint32_t weights_fingerprint = 0, replay_fingerprint = 0;
 };
 
-// The folder of one run and all files in it; docs/run-folder.md describes each. Created whole or not at all. Owned by
-// the trainer's thread. Failures to write throw RunError.
+// Bytes of each log at some moment, by file name. A resumed run cuts its logs back to those of its checkpoint.
+using LogPositions = std::map<std::string, std::uint64_t>;
+
+// The folder of one run and all files in it; docs/run-folder.md describes each. Owned by the trainer's thread, and by
+// one process: a second is refused. Failures to write throw RunError.
 class RunFolder {
  public:
-  // Throws Error when the folder exists. wall_time: seconds since 1970, for TensorBoard and log.txt alone.
+  // Creates it; throws Error when it exists. wall_time: seconds since 1970, for TensorBoard and log.txt alone.
   RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time);
+  // Opens that of an earlier run where a checkpoint left it.
+  RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time, const LogPositions& positions);
 
   void metrics(std::int64_t update, std::int64_t env_steps, const Figures& figures, const Diagnostics& diagnostics);
   void episode(const Episode& episode);
   void evaluation(std::int64_t update, std::int64_t env_steps, const ReturnStats& result);
   void log(const std::string& text);
   void flush();
+  LogPositions positions() const;
   void save_policy(const std::string& safetensors);
   void write_summary(const RunSummary& summary);
 
   const std::string& path() const { return path_; }
 
  private:
+  void open(const LogPositions* positions);
+
   const Plan& plan_;
-  std::string path_, command_;
+  std::string path_, command_, events_name_;
   std::function<double()> wall_time_;
+  std::unique_ptr<FileLock> lock_;
   std::unique_ptr<AppendFile> metrics_, episodes_, evaluations_, log_;
   std::unique_ptr<EventFile> events_;
   std::string line_;
 };
 
+inline constexpr const char* kCheckpointFolder = "checkpoints";
 inline constexpr const char* kPolicyFile = "policy.safetensors";
 
 // Means of every figure of metrics.jsonl over the lines in the last fifth of the environment steps.

@@ -23,7 +23,8 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
       replay_(plan.replay_shape(), RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "replay")),
       learner_(make_learner(plan.learner_setup(),
                             RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "weights"), pool_)),
-      moments_(plan.env.observation_size) {
+      moments_(plan.env.observation_size),
+      checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
   for (std::size_t i = 0; i < plan.actors; ++i) actors_.push_back(std::make_unique<Actor>(plan, i));
   recent_.reserve(kRecentEpisodes);
   store_.publish(*learner_);
@@ -39,6 +40,10 @@ RunSummary Trainer::run() {
     } else {
       run_async();
     }
+    // Before the last evaluation, which a longer run would not make here.
+    checkpoints_.submit(make_checkpoint());
+    checkpoints_.finish();
+    pass_on_warnings();
     folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
     if (finished()) {
       eval_return_ = evaluate(plan_.model, *store_.get(), eval_task(learner_->version()));
@@ -77,6 +82,7 @@ void Trainer::run_lockstep() {
       const ReturnStats result = evaluate(plan_.model, *store_.get(), eval_task(learner_->version()));
       folder_.evaluation(learner_->version(), env_steps_, result);
     }
+    checkpoint_if_due();
   }
 }
 
@@ -139,7 +145,7 @@ void Trainer::log_update(const UpdateStats& stats) {
   for (const auto& [name, value] : diagnostics) {
     if (name == "gap_mean") p.gap_mean = value;
   }
-  p.seconds = hooks_.seconds();
+  p.seconds = seconds();
   hooks_.progress(p);
 }
 
@@ -179,7 +185,7 @@ RunSummary Trainer::summary(const std::string& ended) const {
   s.rejected_segments = rejected_;
   s.replay_size = replay_.size();
   s.replay_evicted = replay_.evicted();
-  s.seconds = hooks_.seconds();
+  s.seconds = seconds();
   s.final_return = recent_returns();
   s.eval_return = eval_return_;
   ByteWriter learner;

@@ -9,6 +9,7 @@
 #include "gipo/learner/learner.h"
 #include "gipo/replay/replay_buffer.h"
 #include "gipo/train/actor.h"
+#include "gipo/train/checkpoint.h"
 #include "gipo/train/run_folder.h"
 #include "gipo/train/weight_store.h"
 
@@ -26,6 +27,7 @@ struct Progress {
 struct TrainerHooks {
   std::function<double()> seconds;                // since some start
   std::function<void(const Progress&)> progress;  // after every logged update
+  std::function<void(const std::string&)> warn;   // something went wrong that training survives
   const std::atomic<bool>* stop = nullptr;        // set by a signal: end after the update under way
 };
 
@@ -38,6 +40,10 @@ class Trainer {
  public:
   Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks);
 
+  // Takes up the run where a checkpoint left it; before run(). A lockstep run goes on with the same bytes; an async one
+  // has lost its open segments alone.
+  void restore(const Checkpoint& checkpoint);
+
   // To the end, to an interruption, or to an error, which is rethrown after the summary has been written.
   RunSummary run();
 
@@ -45,6 +51,10 @@ class Trainer {
   void run_lockstep();
   void collect(std::int64_t due);
   void run_async();
+  Checkpoint make_checkpoint();
+  void checkpoint_if_due();
+  void pass_on_warnings();
+  double seconds() const { return seconds_before_ + hooks_.seconds(); }
   bool interrupted() const { return hooks_.stop && hooks_.stop->load(std::memory_order_relaxed); }
   bool finished() const { return learner_->version() >= plan_.config.learner.updates; }
   // One update from a batch, and all that follows it: weights published, figures logged.
@@ -65,6 +75,10 @@ class Trainer {
   WeightStore store_;
   std::vector<std::unique_ptr<Actor>> actors_;
   RunningMoments moments_;
+  CheckpointWriter checkpoints_;
+  double checkpoint_seconds_ = 0;  // when the last one was begun
+  double seconds_before_ = 0;      // of the run before it was resumed
+  std::uint64_t incarnation_ = 0;  // how often it was resumed
   std::int64_t env_steps_ = 0, episode_count_ = 0;
   std::uint64_t rejected_ = 0;
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "gipo/train/checkpoint.h"
+#include "gipo/train/plan.h"
+#include "gipo/train/run_folder.h"
+
+namespace gipo::cli {
+
+// Trains to the end or to a signal, shows progress, prints the result. From the checkpoint on where one is given.
+// Returns the exit code.
+int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint, bool json, bool quiet);
+
+// The dial in one line.
+std::string dial(const Plan& plan);
+
+double wall_time();  // seconds since 1970
+
+}  // namespace gipo::cli

@@ -1,0 +1,194 @@
+#include "gipo/train/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "gipo/core/checksum.h"
+#include "gipo/core/error.h"
+#include "gipo/core/files.h"
+
+namespace gipo {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr const char* kManifest = "manifest.json";
+constexpr std::uint64_t kMostManifestBytes = 64 * 1024;
+
+std::string folder_name(std::int64_t update) { return fmt::format("{:06}", update); }
+
+// The manifest of a checkpoint: sizes and checksums of its files, and a checksum of itself. There is one way to write a
+// manifest, so a reader that finds any other bytes knows that they are damaged.
+std::string render_manifest(std::int64_t update, const Json& files) {
+  const Json body = {{"format", kFormat}, {"update", update}, {"files", files}};
+  const Json manifest = {{"manifest", body}, {"crc32c", fmt::format("{:08x}", crc32c(body.dump()))}};
+  return manifest.dump() + "\n";
+}
+
+Json describe(const std::string& bytes) {
+  return {{"size", bytes.size()}, {"crc32c", fmt::format("{:08x}", crc32c(bytes))}};
+}
+
+// Removes the manifest first: what is left by a crash in the middle is then plainly not a checkpoint.
+void remove_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove(path / kManifest, ignored);
+  fs::remove_all(path, ignored);
+}
+
+std::optional<std::int64_t> number_of(const std::string& name) {
+  if (name.size() < 6 || name.size() > 18 || name.find_first_not_of("0123456789") != std::string::npos) return {};
+  return std::stoll(name);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> list_checkpoints(const std::string& folder) {
+  std::vector<std::int64_t> numbers;
+  std::error_code failed;
+  for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
+    if (const auto number = number_of(it->path().filename().string())) numbers.push_back(*number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, std::int64_t keep) {
+  const std::string name = folder_name(checkpoint.update);
+  const fs::path final_path = fs::path(folder) / name, temporary = fs::path(folder) / (name + ".tmp");
+  try {
+    make_folder(folder);
+    fs::remove_all(temporary);
+    make_folder(temporary.string());
+    Json files = Json::object();
+    for (const auto& [file, bytes] : checkpoint.files) {
+      write_file_synced((temporary / file).string(), bytes);
+      files[file] = describe(bytes);
+    }
+    write_file_synced((temporary / kManifest).string(), render_manifest(checkpoint.update, files));
+    sync_folder(temporary.string());
+    remove_checkpoint(final_path);  // a damaged one of the same number
+    rename_folder(temporary.string(), final_path.string());
+    write_file_atomic(folder + "/LATEST", name + "\n");
+  } catch (const std::exception&) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  std::vector<std::int64_t> numbers = list_checkpoints(folder);
+  std::erase_if(numbers, [&](std::int64_t n) { return n >= checkpoint.update; });
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) <= numbers.size(); ++i) {
+    remove_checkpoint(fs::path(folder) / folder_name(numbers[i]));
+  }
+}
+
+Checkpoint read_checkpoint(const std::string& path) {
+  const auto damaged = [&](const std::string& why) { throw Error(fmt::format("{}: {}", path, why)); };
+  const std::string manifest_path = path + "/" + kManifest;
+  std::error_code failed;
+  const auto manifest_size = fs::file_size(manifest_path, failed);
+  if (failed) damaged("it has no manifest.json");
+  if (manifest_size > kMostManifestBytes) damaged("manifest.json is too large to be one");
+  const std::string text = read_file(manifest_path);
+  const Json manifest = Json::parse(text, nullptr, false);
+  Checkpoint checkpoint;
+  Json files;
+  try {
+    const Json& body = manifest.at("manifest");
+    if (body.at("format") != kFormat) {
+      damaged(fmt::format("its format is {}, this program reads {}", body.at("format").dump(), kFormat));
+    }
+    checkpoint.update = body.at("update").get<std::int64_t>();
+    files = body.at("files");
+    if (render_manifest(checkpoint.update, files) != text) damaged("manifest.json does not match its own checksum");
+    for (const auto& [name, entry] : files.items()) {
+      const std::string file = path + "/" + name;
+      const auto size = fs::file_size(file, failed);
+      if (failed) damaged(fmt::format("{} is missing", name));
+      if (size != entry.at("size").get<std::uint64_t>()) {
+        damaged(fmt::format("{} has {} bytes, {} were written", name, size, entry.at("size").dump()));
+      }
+      std::string bytes = read_file(file);
+      if (describe(bytes) != entry) damaged(fmt::format("{} does not match its checksum", name));
+      checkpoint.files[name] = std::move(bytes);
+    }
+  } catch (const nlohmann::json::exception&) {
+    damaged("manifest.json is not a manifest");
+  }
+  return checkpoint;
+}
+
+std::optional<Checkpoint> newest_checkpoint(const std::string& folder, std::vector<std::string>& passed_over) {
+  std::vector<std::int64_t> numbers = list_checkpoints(folder);
+  for (std::size_t i = numbers.size(); i-- > 0;) {
+    const std::string path = folder + "/" + folder_name(numbers[i]);
+    try {
+      Checkpoint checkpoint = read_checkpoint(path);
+      if (checkpoint.update != numbers[i]) throw Error(path + ": it is the checkpoint of another update");
+      return checkpoint;
+    } catch (const Error& e) {
+      passed_over.push_back(fmt::format("checkpoint passed over: {}", e.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+CheckpointWriter::CheckpointWriter(std::string folder, std::int64_t keep)
+    : folder_(std::move(folder)), keep_(keep), thread_([this] { serve(); }) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void CheckpointWriter::submit(Checkpoint checkpoint) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_ = std::move(checkpoint);
+  }
+  changed_.notify_all();
+}
+
+void CheckpointWriter::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !waiting_ && !writing_; });
+}
+
+std::vector<std::string> CheckpointWriter::take_warnings() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(warnings_, {});
+}
+
+void CheckpointWriter::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || waiting_; });
+    if (!waiting_) return;
+    const Checkpoint next = std::move(*waiting_);
+    waiting_.reset();
+    writing_ = true;
+    lock.unlock();
+    std::string warning;
+    try {
+      write_checkpoint(folder_, next, keep_);
+    } catch (const std::exception& e) {
+      warning = fmt::format("checkpoint {} was not written: {}; training goes on, the one before stays", next.update,
+                            e.what());
+    }
+    lock.lock();
+    writing_ = false;
+    if (!warning.empty()) warnings_.push_back(std::move(warning));
+    changed_.notify_all();
+  }
+}
+
+}  // namespace gipo

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gipo/train/checkpoint.h"
+#include "gipo/train/plan.h"
+#include "gipo/train/run_folder.h"
+
+namespace gipo {
+
+// All that is needed to go on with a run.
+struct ResumePoint {
+  Plan plan;
+  Checkpoint checkpoint;
+  LogPositions positions;
+  std::vector<std::string> passed_over;  // damaged checkpoints that are newer, a line each
+};
+
+// Reads the run's config and its newest whole checkpoint. `updates` lengthens the run. Throws Error where there is no
+// checkpoint or where the config was changed in a way that would make another run of it.
+ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int64_t> updates);
+
+// Throws Error, naming the first option that differs and may not. What may: run.dir, run.name, run.threads,
+// learner.updates and all of eval, log and checkpoint.
+void refuse_changes(const Config& then, const Config& now, const std::string& where);
+
+}  // namespace gipo

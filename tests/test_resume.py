@@ -1,0 +1,187 @@
+"""Killed at any moment and resumed, a lockstep run ends with the same bytes as one that was left alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+SETTINGS = {
+    "learner.updates": 400,
+    "learner.batch_size": 64,
+    "policy.hidden": "[16,16]",
+    "replay.segment_length": 16,
+    "checkpoint.every_updates": 20,
+    "eval.every_updates": 90,
+    "eval.episodes": 3,
+    "log.every_updates": 5,
+}
+COMPARED = ["metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors"]
+
+
+def train(gipo, folder, name, **settings):
+    words = [gipo.binary, "train", "--quiet", "--name", name, "--set", f"run.dir={folder}"]
+    for key, value in {**SETTINGS, **settings}.items():
+        words += ["--set", f"{key}={value}"]
+    return words
+
+
+def run(words):
+    return subprocess.run(words, capture_output=True, text=True, timeout=120)
+
+
+def whole(words):
+    result = run(words)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def resume(gipo, folder, *more):
+    return [gipo.binary, "resume", str(folder), "--quiet", *more]
+
+
+def contents(folder):
+    found = {name: (folder / name).read_bytes() for name in COMPARED}
+    summary = json.loads((folder / "summary.json").read_text())
+    return found | {"fingerprint": summary["fingerprint"], "window": summary["window"]}
+
+
+REGIMES = {
+    "stale": {},
+    "continuous": {"env.id": "Pendulum-v1", "run.threads": 2, "learner.proximal_coef": 0.3},
+    "fresh": {"staleness.regime": "fresh", "staleness.window": 30, "env.count": 1, "advantage.mode": "gae"},
+    "on_policy": {"staleness.regime": "on_policy", "replay.capacity": 256, "advantage.mode": "stored",
+                  "replay.segment_length": 64, "surrogate.name": "ppo"},
+}
+
+
+def kill_and_resume(gipo, tmp_path, settings, kills, seed, longest):
+    """Kills the run `kills` times at random moments of its life, resuming after each; returns how often it was alive."""
+    moments = random.Random(seed)
+    words, killed = train(gipo, tmp_path, "killed", **settings), 0
+    for _ in range(kills):
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(moments.uniform(0.005, longest))
+        killed += process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        folder = tmp_path / "killed"
+        if any(folder.glob("checkpoints/[0-9]*[0-9]/manifest.json")):
+            words = resume(gipo, folder)
+        else:  # killed before the first checkpoint: begin again
+            shutil.rmtree(folder, ignore_errors=True)
+            words = train(gipo, tmp_path, "killed", **settings)
+    whole(words)
+    return killed
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_killed_and_resumed_ends_with_the_same_bytes(gipo, tmp_path, regime):
+    settings = REGIMES[regime]
+    begin = time.monotonic()
+    whole(train(gipo, tmp_path, "alone", **settings))
+    longest = 0.6 * (time.monotonic() - begin)
+    assert kill_and_resume(gipo, tmp_path, settings, kills=6, seed=regime, longest=longest) > 0
+    assert contents(tmp_path / "alone") == contents(tmp_path / "killed")
+
+
+@pytest.mark.slow
+def test_killed_fifty_times_ends_with_the_same_bytes(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "alone"))
+    for trial in range(50):
+        assert kill_and_resume(gipo, tmp_path, {}, kills=1, seed=trial, longest=0.5) >= 0
+        assert contents(tmp_path / "alone") == contents(tmp_path / "killed"), trial
+        shutil.rmtree(tmp_path / "killed")
+
+
+def test_interrupted_and_resumed_with_other_threads(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "alone"))
+    process = subprocess.Popen(train(gipo, tmp_path, "stopped"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "stopped/checkpoints/LATEST").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    code = process.wait()
+    assert code in (0, 130)
+    config = tmp_path / "stopped/config.toml"
+    config.write_text(config.read_text().replace("threads = 1 ", "threads = 2 "))
+    whole(resume(gipo, tmp_path / "stopped"))
+    assert contents(tmp_path / "alone") == contents(tmp_path / "stopped")
+
+
+def test_a_finished_run_can_be_lengthened(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "long"))
+    folder = tmp_path / "long"
+    lines = (folder / "metrics.jsonl").read_bytes()
+    whole(resume(gipo, folder, "--updates", "500"))
+    assert (folder / "metrics.jsonl").read_bytes().startswith(lines)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["updates"], summary["ended"]) == (500, "finished")
+    updates = [json.loads(line)["update"] for line in (folder / "evaluations.jsonl").open()]
+    assert updates == [90, 180, 270, 360, 450, 500]  # the one that ended the shorter run is gone
+    short = run(resume(gipo, folder, "--updates", "100"))
+    assert short.returncode == 2 and "500 updates already" in short.stderr
+
+
+def test_damaged_checkpoints_are_passed_over_with_one_line(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "alone"))
+    reference = contents(tmp_path / "alone")
+    checkpoints = tmp_path / "alone/checkpoints"
+    newest = sorted(path for path in checkpoints.iterdir() if path.is_dir())[-1]
+    for file in sorted(newest.iterdir()):
+        bytes_ = bytearray(file.read_bytes())
+        bytes_[len(bytes_) // 2] ^= 0x10
+        file.write_bytes(bytes_)
+        result = whole(resume(gipo, tmp_path / "alone"))
+        assert result.stderr.count("passed over") == 1 and newest.name in result.stderr
+        assert contents(tmp_path / "alone") == reference
+
+
+def test_what_may_not_change_is_refused_by_name(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "alone"))
+    config = tmp_path / "alone/config.toml"
+    before = contents(tmp_path / "alone")
+    config.write_text(config.read_text().replace("sigma = 0.5 ", "sigma = 0.25 "))
+    result = run(resume(gipo, tmp_path / "alone"))
+    assert result.returncode == 2
+    assert "surrogate.sigma was 0.5 and is now 0.25" in result.stderr
+    assert contents(tmp_path / "alone") == before
+
+
+def test_nothing_to_resume_is_said(gipo, tmp_path):
+    result = run(resume(gipo, tmp_path / "absent"))
+    assert result.returncode == 2 and "no such run folder" in result.stderr
+    whole(train(gipo, tmp_path, "bare"))
+    shutil.rmtree(tmp_path / "bare/checkpoints")
+    result = run(resume(gipo, tmp_path / "bare"))
+    assert result.returncode == 2 and "no whole checkpoint" in result.stderr
+
+
+def test_a_second_process_is_refused(gipo, tmp_path):
+    words = train(gipo, tmp_path, "busy", **{"learner.updates": 200000})
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "busy/checkpoints/LATEST").exists():
+        time.sleep(0.01)
+    result = run(resume(gipo, tmp_path / "busy"))
+    process.kill()
+    process.wait()
+    assert result.returncode == 2 and "in use by another process" in result.stderr
+
+
+def test_async_goes_on_with_its_counts(gipo, tmp_path):
+    settings = {"run.mode": "async", "learner.updates": 3000, "checkpoint.every_updates": 200}
+    process = subprocess.Popen(train(gipo, tmp_path, "a", **settings), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    while not (tmp_path / "a/checkpoints/LATEST").exists():
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    whole(resume(gipo, tmp_path / "a"))
+    summary = json.loads((tmp_path / "a/summary.json").read_text())
+    assert (summary["updates"], summary["ended"]) == (3000, "finished")
+    updates = [json.loads(line)["update"] for line in (tmp_path / "a/metrics.jsonl").open()]
+    assert updates == list(range(5, 3001, 5))
