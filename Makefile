@@ -32,7 +32,7 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow bench lint format clean
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow fuzz bench lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -60,7 +60,7 @@ test-release: build  ## unit tests
 test-python: build  ## tests in Python: layout, docs, oracles, command line
 	$(run_python)
 
-test-asan: setup  ## unit tests under the address and undefined-behaviour sanitizers
+test-asan: setup  ## unit tests and a short fuzz run under the address and undefined-behaviour sanitizers
 	$(run_asan)
 
 test-tsan: setup  ## tests of threads under the thread sanitizer
@@ -69,6 +69,18 @@ test-tsan: setup  ## tests of threads under the thread sanitizer
 test-slow: build  ## the tests labelled slow: whole learning runs
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS) -L '^slow$$'
 	@$(PYTHON) -m pytest -m slow || [[ $$? == 5 ]]  # 5: there are none
+
+# Warnings are g++'s business: clang has others, on code that is meant so.
+FUZZ_SECONDS ?= 60
+FUZZ_JOBS ?= 2
+
+fuzz: setup  ## libFuzzer on every parser, FUZZ_SECONDS (60) each, with clang
+	@scripts/setup.sh --fuzz
+	@cmake -S . -B build/fuzz -G Ninja --log-level=WARNING -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS=-w -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1 -D_GLIBCXX_ASSERTIONS" -DGIPO_FUZZ=ON \
+	  -DGIPO_SANITIZE=fuzzer-no-link,address,undefined,float-cast-overflow >/dev/null
+	@cmake --build build/fuzz -j $(JOBS) --target fuzz_targets
+	@$(SANITIZED) tests/fuzz/run.sh build/fuzz/tests $(FUZZ_SECONDS) $(FUZZ_JOBS)
 
 bench: setup  ## benchmarks, in build/bench
 	$(call build,bench)

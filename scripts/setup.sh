@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh          all that `make demo` and `make test` need
 #   scripts/setup.sh --lint   clang-format and clang-tidy as well
+#   scripts/setup.sh --fuzz   clang and libFuzzer as well
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,8 +20,12 @@ for argument in "$@"; do
       packages+=(clang-format clang-tidy)
       tools+=(clang-format clang-tidy)
       ;;
+    --fuzz)
+      packages+=(clang libclang-rt-dev)
+      tools+=(clang++)
+      ;;
     *)
-      echo "setup: unknown argument $argument; known: --lint" >&2
+      echo "setup: unknown argument $argument; known: --lint, --fuzz" >&2
       exit 2
       ;;
   esac

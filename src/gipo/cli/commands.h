@@ -36,6 +36,12 @@ struct EvalArguments {
 };
 int eval(const EvalArguments& arguments);
 
+struct DoctorArguments {
+  std::string run;
+  bool json = false;
+};
+int doctor(const DoctorArguments& arguments);
+
 struct ListArguments {
   std::string what;  // envs, surrogates or options
   bool json = false, markdown = false;

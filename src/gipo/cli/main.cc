@@ -59,6 +59,11 @@ int run(int argc, char** argv) {
   eval_command->add_flag("--sampled", e.sampled, "Sample actions instead of taking the most likely");
   eval_command->add_flag("--json", e.json, "Print one JSON object on stdout");
 
+  DoctorArguments d;
+  CLI::App* doctor_command = app.add_subcommand("doctor", "Check a run folder: what is whole, what is not, what to do");
+  doctor_command->add_option("run", d.run, "Run folder")->required();
+  doctor_command->add_flag("--json", d.json, "Print one JSON object on stdout");
+
   ListArguments l;
   CLI::App* list_command = app.add_subcommand("list", "Show what there is: envs, surrogates or options");
   list_command->add_option("what", l.what, "envs, surrogates or options")
@@ -77,6 +82,7 @@ int run(int argc, char** argv) {
   if (*train_command) return train(t);
   if (*resume_command) return resume(r);
   if (*eval_command) return eval(e);
+  if (*doctor_command) return doctor(d);
   return list(l);
 }
 

@@ -50,7 +50,7 @@ TEST(Bytes, LayoutIsLittleEndianWithoutPadding) {
   out.value<std::uint32_t>(0x01020304);
   out.array(std::vector<std::uint16_t>{0x0a0b});
   EXPECT_EQ(out.bytes(), std::string("\x01\x04\x03\x02\x01\x01\0\0\0\0\0\0\0\x0b\x0a", 15));
-  out.clear();
+  out.take();
   EXPECT_TRUE(out.bytes().empty());
 }
 

@@ -13,6 +13,13 @@
 namespace gipo {
 namespace {
 
+// The TOML parser goes down one call for each dot of a key: a text that is all dots must not take the stack with it.
+constexpr std::size_t kMostBytes = 64 * 1024;
+void refuse_long(std::string_view text, const std::string& where) {
+  if (text.size() <= kMostBytes) return;
+  throw Error(fmt::format("{}: {} bytes are no config: at most {} are read", where, text.size(), kMostBytes));
+}
+
 const Option& find_option(const std::string& key, const std::string& where) {
   std::vector<std::string> known, homeless;
   for (const OptionGroup& group : option_table()) {
@@ -70,6 +77,7 @@ void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& k
 }  // namespace
 
 LoadedConfig parse_config(std::string_view text, const std::string& name) {
+  refuse_long(text, name);
   toml::table file;
   try {
     file = toml::parse(text, name);
@@ -97,13 +105,14 @@ LoadedConfig parse_config(std::string_view text, const std::string& name) {
 LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path), path); }
 
 void apply_override(LoadedConfig& loaded, const std::string& assignment) {
+  refuse_long(assignment, "--set");
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw Error(fmt::format("--set {}: wanted group.name=value", assignment));
   }
   const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   const std::string where = "--set";
-  find_option(key, where);
+  const Option& option = find_option(key, where);
   // As TOML where it is TOML, as a bare word otherwise.
   toml::table parsed;
   try {
@@ -112,7 +121,15 @@ void apply_override(LoadedConfig& loaded, const std::string& assignment) {
     parsed.clear();
   }
   if (parsed.size() != 1) parsed = toml::table{{"v", value}};
-  set_from(loaded, *parsed.get("v"), key, where);
+  LoadedConfig changed = loaded;
+  set_from(changed, *parsed.get("v"), key, where);
+  // The run saves its config: what cannot be read back would make a run that cannot be resumed.
+  try {
+    (void)toml::parse("v = " + option.get(changed.config));
+  } catch (const toml::parse_error&) {
+    throw Error(fmt::format("--set {}: the value is not accepted: text in UTF-8 is wanted", key));
+  }
+  loaded = std::move(changed);
 }
 
 }  // namespace gipo

@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "gipo/core/error.h"
@@ -18,6 +21,13 @@ namespace gipo {
 namespace {
 
 constexpr std::size_t kBufferBytes = 64 * 1024;
+
+std::atomic<int> slow_milliseconds{0};
+
+void pause_for_test() {
+  const int ms = slow_milliseconds.load(std::memory_order_relaxed);
+  if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+}
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
@@ -81,7 +91,10 @@ std::string read_file(const std::string& path) {
   }
 }
 
+void slow_durable_writes(int milliseconds) { slow_milliseconds = milliseconds; }
+
 void write_file_synced(const std::string& path, std::string_view bytes) {
+  pause_for_test();
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.get() < 0) fail("cannot create", path, errno);
   std::uint64_t written = 0;
@@ -92,6 +105,7 @@ void write_file_synced(const std::string& path, std::string_view bytes) {
 
 // A rename is only on disk once its folder is. Some file systems refuse fsync on a folder; they order renames anyway.
 void sync_folder(const std::string& path) {
+  pause_for_test();
   Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0) fail("cannot open folder", path, errno);
   if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail("cannot write to disk", path, errno);
@@ -104,6 +118,7 @@ void make_folder(const std::string& path) {
 }
 
 void rename_folder(const std::string& from, const std::string& to) {
+  pause_for_test();
   if (std::rename(from.c_str(), to.c_str()) != 0) fail("cannot rename to", to, errno);
   sync_folder(folder_of(to));
 }
@@ -148,7 +163,7 @@ AppendFile::AppendFile(std::string path, std::uint64_t keep) : path_(std::move(p
     if (::ftruncate(file.get(), static_cast<off_t>(keep)) != 0) fail("cannot cut", path_, errno);
     written_ = keep;
   }
-  buffer_.reserve(kBufferBytes);
+  buffer_.reserve(2 * kBufferBytes);
   descriptor_ = file.release();
 }
 
@@ -158,9 +173,9 @@ AppendFile::~AppendFile() {
 }
 
 void AppendFile::append(std::string_view bytes) {
-  // Flushed first, so that the buffer never grows beyond what the constructor reserved unless one piece alone does.
-  if (buffer_.size() + bytes.size() > kBufferBytes) flush();
+  // Taken first: where the write fails, nothing is lost, and a later flush may succeed.
   buffer_.append(bytes);
+  if (buffer_.size() > kBufferBytes) flush();
 }
 
 void AppendFile::flush() {

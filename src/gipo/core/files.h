@@ -19,6 +19,9 @@ void make_folder(const std::string& path);  // with its parents; one that exists
 void sync_folder(const std::string& path);
 void rename_folder(const std::string& from, const std::string& to);  // and syncs the folder that holds it
 
+// A test hook: milliseconds to sleep before each step of a durable write, so that a kill falls between two of them.
+void slow_durable_writes(int milliseconds);
+
 // A lock on a file that ends with the process, however that ends. Throws Error when another process holds it.
 class FileLock {
  public:

@@ -173,6 +173,8 @@ const std::vector<OptionGroup>& option_table() {
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
+  constexpr std::size_t kLongestWord = 100;  // beyond it nothing is near, and the search takes long
+  if (word.size() > kLongestWord) return "";
   const std::string* best = nullptr;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;
   for (const std::string& k : known) {

@@ -61,6 +61,7 @@ void Env::save_state(ByteWriter& out) const {
 
 void Env::load_state(ByteReader& in) {
   steps_ = in.value<std::int64_t>();
+  if (steps_ < 0 || steps_ > std::int64_t{1} << 62) throw Error(spec_.id + ": the saved count of steps is damaged");
   running_ = in.value<std::uint8_t>() != 0;
   random_.load(in);
   load_physics(in);

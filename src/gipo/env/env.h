@@ -51,6 +51,7 @@ class Env {
   virtual ~Env() = default;
 
   const EnvSpec& spec() const { return spec_; }
+  bool running() const { return running_; }  // an episode: from reset until a step ends it
 
   void reset(std::uint64_t seed);  // starts the task's random stream anew, then an episode
   void reset();                    // the next episode of the same stream

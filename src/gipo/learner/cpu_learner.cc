@@ -14,6 +14,7 @@ namespace gipo {
 namespace {
 
 constexpr std::size_t kGapPoolUpdates = 32;
+constexpr std::int64_t kMostUpdates = std::int64_t{1} << 62;  // far beyond any run; below it no count overflows
 
 template <class T>
 double mean_of(std::span<const T> values) {
@@ -328,6 +329,11 @@ void CpuLearner<T>::load(ByteReader& in) {
   in.array_into(std::span<float>(scale_.mean));
   in.array_into(std::span<float>(scale_.inverse_std));
   scale_.limit = in.value<float>();
+  const auto count = [&](std::int64_t v) { return v >= 0 && v <= version_; };
+  if (version_ < 0 || version_ > kMostUpdates || !count(skipped_) || !count(skipped_in_a_row_)) {
+    throw Error("saved learner: its counts of updates are damaged");
+  }
+  if (!(scale_.limit > 0)) throw Error("saved learner: the limit of observations is not above zero");
   gap_pool_ = in.array<std::int64_t>();
   gap_pool_at_ = in.value<std::uint64_t>();
   if (gap_pool_at_ >= std::max<std::size_t>(1, gap_pool_.size()))

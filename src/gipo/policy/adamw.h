@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gipo/core/bytes.h"
+#include "gipo/core/error.h"
 
 namespace gipo {
 
@@ -42,6 +43,7 @@ class AdamW {
   }
   void load(ByteReader& in) {
     steps_ = in.value<std::int64_t>();
+    if (steps_ < 0 || steps_ > std::int64_t{1} << 62) throw Error("saved optimizer: its count of steps is damaged");
     in.array_into(std::span<T>(first_));
     in.array_into(std::span<T>(second_));
   }

@@ -71,6 +71,16 @@ std::size_t DistributionSpec::outputs() const {
   return static_cast<std::size_t>(std::accumulate(choices.begin(), choices.end(), std::int64_t{0}));
 }
 
+bool possible_actions(std::span<const std::int64_t> choices, std::span<const float> actions) {
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const float a = actions[i];
+    if (!std::isfinite(a)) return false;
+    if (choices.empty()) continue;
+    if (a != std::floor(a) || a < 0 || a >= static_cast<float>(choices[i % choices.size()])) return false;
+  }
+  return true;
+}
+
 template <class T>
 void log_prob_and_entropy(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t rows,
                           const T* actions, T* log_prob, T* entropy) {

@@ -33,6 +33,10 @@ struct DistributionView {
   std::span<const T> extra;    // [extra_parameters()]
 };
 
+// Whether every action [rows, dims] is one that can be taken: a finite number, and one of the choices where there are
+// any. For data that was read: log_prob_and_entropy takes a choice as an index.
+bool possible_actions(std::span<const std::int64_t> choices, std::span<const float> actions);
+
 // Pure functions over a batch; an action is `dims` numbers, categorical choices as whole ones.
 
 // log_prob [rows, dims] of actions [rows, dims]; entropy [rows], over all dimensions.

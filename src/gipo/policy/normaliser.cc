@@ -39,9 +39,19 @@ void RunningMoments::save(ByteWriter& out) const {
 }
 
 void RunningMoments::load(ByteReader& in) {
-  count_ = in.value<double>();
-  in.array_into(std::span<double>(mean_));
-  in.array_into(std::span<double>(square_));
+  RunningMoments saved(mean_.size());
+  saved.count_ = in.value<double>();
+  in.array_into(std::span<double>(saved.mean_));
+  in.array_into(std::span<double>(saved.square_));
+  // NaN is in no range. Within these nothing that is added later overflows.
+  const auto mean_of_floats = [](double v) { return std::abs(v) <= std::numeric_limits<float>::max(); };
+  const auto sum_of_squares = [](double v) { return v >= 0 && v <= 1e300; };
+  if (!(saved.count_ >= 0 && saved.count_ <= 1e18) ||
+      !std::all_of(saved.mean_.begin(), saved.mean_.end(), mean_of_floats) ||
+      !std::all_of(saved.square_.begin(), saved.square_.end(), sum_of_squares)) {
+    throw Error("saved moments of the observations are not those of any numbers");
+  }
+  *this = std::move(saved);
 }
 
 ObservationScale ObservationScale::identity(std::size_t dims) {

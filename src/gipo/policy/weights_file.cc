@@ -78,6 +78,7 @@ Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes
   file.read<float>("observation.mean", dims, weights.scale.mean);
   file.read<float>("observation.inverse_std", dims, weights.scale.inverse_std);
   file.read<float>("observation.limit", one, {&weights.scale.limit, 1});
+  if (!(weights.scale.limit > 0)) throw Error(where + ": observation.limit is not above zero");
   const auto version = file.metadata().find("version");
   if (version == file.metadata().end()) throw Error(where + ": no version among its metadata");
   weights.version = std::strtoll(version->second.c_str(), nullptr, 10);

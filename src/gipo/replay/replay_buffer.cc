@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "gipo/core/bytes.h"
-#include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 
 namespace gipo {
@@ -206,78 +204,6 @@ std::uint64_t ReplayBuffer::evicted() const {
 void ReplayBuffer::copy_moments(RunningMoments& out) const {
   const std::lock_guard lock(mutex_);
   out = moments_;
-}
-
-// Calls f with the rows of one segment in every array: its steps, and for observations also the final one.
-template <class Rows, class F>
-void ReplayBuffer::for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const {
-  const auto rows = [&](auto& array, std::size_t count, std::size_t width) {
-    f(std::span(array).subspan(row * width, count * width));
-  };
-  rows(arena.observation, length + 1, shape_.observation_size);
-  rows(arena.action, length, shape_.action_dims);
-  rows(arena.log_prob, length, shape_.action_dims);
-  rows(arena.reward, length, 1);
-  rows(arena.advantage, length, 1);
-  rows(arena.target, length, 1);
-  rows(arena.version, length, 1);
-}
-
-// Segments in order, each with its rows: independent of where the arena happens to hold them.
-void ReplayBuffer::save(ByteWriter& out) const {
-  const std::lock_guard lock(mutex_);
-  random_.save(out);
-  moments_.save(out);
-  out.value(inserted_);
-  out.value(evicted_);
-  out.value<std::uint64_t>(record_count_);
-  for (std::size_t i = 0; i < record_count_; ++i) {
-    Record r = record(i);
-    const std::size_t row = r.row;
-    r.row = 0;
-    out.value(r);
-    for_each_row_range(arena_, row, r.length, [&](auto rows) { out.array(rows); });
-  }
-  out.array(order_);
-  out.value<std::uint64_t>(order_at_);
-  out.value(order_inserted_);
-}
-
-void ReplayBuffer::load(ByteReader& in) {
-  const std::lock_guard lock(mutex_);
-  random_.load(in);
-  moments_.load(in);
-  const auto inserted = in.value<std::uint64_t>(), evicted = in.value<std::uint64_t>();
-  const auto count = in.value<std::uint64_t>();
-  record_count_ = size_ = next_row_ = first_record_ = 0;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    auto r = in.value<Record>();
-    if (r.length == 0 || r.length > shape_.segment_length || size_ + r.length > shape_.capacity) {
-      throw Error("saved replay holds a segment that does not fit: length " + std::to_string(r.length));
-    }
-    r.row = find_rows(r.length + 1);
-    for_each_row_range(arena_, r.row, r.length, [&](auto rows) { in.array_into(rows); });
-    next_row_ = r.row + r.length + 1;
-    push_record(r);
-    size_ += r.length;
-  }
-  inserted_ = inserted;
-  evicted_ = evicted;
-  order_ = in.array<Step>();
-  order_at_ = in.value<std::uint64_t>();
-  order_inserted_ = in.value<std::uint64_t>();
-  for (const Step& s : order_) {
-    if (order_inserted_ == inserted_ && (s.record >= record_count_ || s.offset >= record(s.record).length)) {
-      throw Error("saved replay holds a pass over steps that are not there");
-    }
-  }
-  if (order_at_ > order_.size()) throw Error("saved replay holds a pass beyond its end");
-}
-
-std::uint32_t ReplayBuffer::fingerprint() const {
-  ByteWriter out;
-  save(out);
-  return crc32c(out.bytes());
 }
 
 }  // namespace gipo

@@ -25,6 +25,7 @@ struct ReplayShape {
   std::size_t segment_length = 0;  // the longest segment
   std::size_t observation_size = 0, action_dims = 0;
   Sampling sampling = Sampling::kSegments;
+  std::vector<std::int64_t> choices = {};  // per action dimension, where actions are choices; checked on load
 };
 
 // Actor -> insert -> [FIFO over segments, capacity in transitions] -> sample -> Batch.
@@ -48,6 +49,7 @@ class ReplayBuffer {
   void copy_moments(RunningMoments& out) const;
 
   void save(ByteWriter& out) const;
+  // Throws Error where the bytes are not those of such a buffer, and then holds nothing.
   void load(ByteReader& in);
   std::uint32_t fingerprint() const;  // checksum of what save writes
 
@@ -73,6 +75,8 @@ class ReplayBuffer {
   void copy_steps(const Record& r, std::size_t offset, std::size_t count, std::size_t at, Batch& batch) const;
   template <class Rows, class F>
   void for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const;
+  void load_segment(ByteReader& in);
+  void load_order(ByteReader& in);
   void sample_segments(Batch& batch);
   void sample_steps(Batch& batch);
   Step next_of_epoch();

@@ -23,7 +23,8 @@ bool Segment::finite(std::size_t observation_size, std::size_t action_dims) cons
     return std::all_of(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(n), [](float x) { return std::isfinite(x); });
   };
   return all(observation, (length + 1) * observation_size) && all(action, length * action_dims) &&
-         all(log_prob, length * action_dims) && all(reward, length) && all(value, length + 1);
+         all(log_prob, length * action_dims) && all(reward, length) && all(value, length + 1) &&
+         all(advantage, length) && all(target, length);
 }
 
 void Segment::save(ByteWriter& out) const {
@@ -46,8 +47,9 @@ void Segment::load(ByteReader& in) {
   actor = in.value<std::uint64_t>();
   incarnation = in.value<std::uint64_t>();
   sequence = in.value<std::uint64_t>();
-  length = in.value<std::uint64_t>();
-  if (length > reward.size()) throw Error("saved segment is longer than the longest: " + std::to_string(length));
+  const auto steps = in.value<std::uint64_t>();
+  if (steps > reward.size()) throw Error("saved segment is longer than the longest: " + std::to_string(steps));
+  length = static_cast<std::size_t>(steps);
   terminated = in.value<std::uint8_t>() != 0;
   truncated = in.value<std::uint8_t>() != 0;
   first_env_step = in.value<double>();
@@ -57,6 +59,9 @@ void Segment::load(ByteReader& in) {
   in.array_into(std::span<float>(log_prob));
   in.array_into(std::span<float>(reward));
   in.array_into(std::span<std::int64_t>(version));
+  // Beyond this no run comes; the learner takes differences.
+  const auto impossible = [](std::int64_t v) { return v < 0 || v > std::int64_t{1} << 62; };
+  if (std::any_of(version.begin(), version.end(), impossible)) throw Error("saved segment has an impossible version");
 }
 
 }  // namespace gipo

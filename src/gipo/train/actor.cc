@@ -1,12 +1,21 @@
 #include "gipo/train/actor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "gipo/core/bytes.h"
+#include "gipo/core/error.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/replay/replay_buffer.h"
 
 namespace gipo {
+namespace {
+
+constexpr std::int64_t kMostFaults = 10;
+
+}  // namespace
 
 Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
     : plan_(plan),
@@ -25,6 +34,7 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
     slot.env->reset(derive_seed(seed, "env", number));
     slots_.push_back(std::move(slot));
     observe(slots_.back(), observation_.data() + i * plan.env.observation_size);
+    if (!finite_observation(i)) drop_segment(i, "a first observation");
   }
 }
 
@@ -58,8 +68,11 @@ void Actor::step_slot(std::size_t i, const DistributionView<float>& pi, const We
 
   std::copy_n(now, width, s.observation.data() + t * width);
   observe(slot, now);
+  const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
+  if (!std::isfinite(reward)) return drop_segment(i, "a reward");
+  if (!finite_observation(i)) return drop_segment(i, "an observation");
   std::copy_n(now, width, s.observation.data() + (t + 1) * width);
-  s.reward[t] = static_cast<float>(result.reward * plan_.config.env.reward_scale);
+  s.reward[t] = reward;
   s.version[t] = weights.version;
   s.terminated = result.terminated;
   s.truncated = result.truncated;
@@ -75,6 +88,34 @@ void Actor::step_slot(std::size_t i, const DistributionView<float>& pi, const We
   slot.episode_length = 0;
   slot.env->reset();
   observe(slot, now);
+  if (!finite_observation(i)) drop_segment(i, "a first observation");
+}
+
+bool Actor::finite_observation(std::size_t i) const {
+  const float* now = observation_.data() + i * plan_.env.observation_size;
+  return std::all_of(now, now + plan_.env.observation_size, [](float v) { return std::isfinite(v); });
+}
+
+void Actor::drop_segment(std::size_t i, const std::string& what) {
+  Slot& slot = slots_[i];
+  std::string why = what;
+  do {
+    ++rejected_;
+    last_fault_ =
+        fmt::format("environment {} ({}) gave {} that is not finite, at step {} of episode {}",
+                    index_ * plan_.envs_per_actor + i, plan_.env.id, why, slot.episode_length + 1, slot.episode_number);
+    if (++slot.faults >= kMostFaults) {
+      throw RunError(fmt::format("{}: {} times in a row without one whole segment", last_fault_, slot.faults));
+    }
+    // The segment that just ended with the episode before is whole: only an open one is dropped.
+    if (!slot.open.terminated && !slot.open.truncated) slot.open.clear();
+    slot.episode_return = 0;
+    slot.episode_length = 0;
+    ++slot.episode_number;
+    slot.env->reset();
+    observe(slot, observation_.data() + i * plan_.env.observation_size);
+    why = "a first observation";
+  } while (!finite_observation(i));
 }
 
 void Actor::cut(const Weights& weights) {
@@ -86,6 +127,7 @@ void Actor::cut(const Weights& weights) {
 void Actor::close(Slot& slot, const Weights& weights) {
   Segment& s = slot.open;
   s.actor = index_ * plan_.envs_per_actor + static_cast<std::size_t>(&slot - slots_.data());
+  slot.faults = 0;
   s.incarnation = incarnation_;
   s.sequence = slot.sequence++;
   s.env_step_stride = static_cast<double>(plan_.envs());
@@ -107,6 +149,7 @@ void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
       replay.insert(s);
     } else {
       ++rejected_;
+      last_fault_ = fmt::format("a segment of environment {} held a log-prob or value that is not finite", s.actor);
     }
     spare_.push_back(std::move(s));
   }
@@ -126,6 +169,7 @@ void Actor::save(ByteWriter& out) const {
     out.value(slot.episode_length);
     out.value(slot.episode_number);
     out.value(slot.sequence);
+    out.value(slot.faults);
   }
 }
 
@@ -140,6 +184,7 @@ void Actor::load(ByteReader& in) {
     slot.episode_length = in.value<std::int64_t>();
     slot.episode_number = in.value<std::int64_t>();
     slot.sequence = in.value<std::uint64_t>();
+    slot.faults = in.value<std::int64_t>();
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gipo/env/env.h"
@@ -39,6 +40,7 @@ class Actor {
   // Hands over the finished segments, in order; those with a number that is not finite are rejected and counted.
   void drain(ReplayBuffer& replay, std::vector<Episode>& episodes);
   std::uint64_t rejected() const { return rejected_; }
+  const std::string& last_fault() const { return last_fault_; }  // why the last one was rejected
 
   void save(ByteWriter& out) const;
   void load(ByteReader& in);
@@ -51,7 +53,12 @@ class Actor {
     double episode_return = 0;
     std::int64_t episode_length = 0, episode_number = 0;
     std::uint64_t sequence = 0;
+    std::int64_t faults = 0;  // in a row, without a whole segment between them
   };
+  // Drops the open segment of an environment that gave a number that is not finite, and begins a new episode. Throws
+  // RunError, naming the environment, when it keeps doing so.
+  void drop_segment(std::size_t i, const std::string& what);
+  bool finite_observation(std::size_t i) const;
   void step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights, std::int64_t env_steps);
   void close(Slot& slot, const Weights& weights);
   void observe(const Slot& slot, float* out);
@@ -67,6 +74,7 @@ class Actor {
   std::vector<Segment> finished_, spare_;
   std::vector<Episode> episodes_;
   std::uint64_t rejected_ = 0;
+  std::string last_fault_;
 };
 
 }  // namespace gipo

@@ -31,6 +31,7 @@ struct Shared {
   std::mutex mutex;
   std::vector<Episode> episodes;
   std::uint64_t rejected = 0;
+  std::string last_fault;
   std::exception_ptr error;  // the first
 
   void stop() {
@@ -66,6 +67,7 @@ void act(Actor& actor, const WeightStore& store, ReplayBuffer& replay, Shared& s
     const std::lock_guard lock(shared.mutex);
     shared.episodes.insert(shared.episodes.end(), episodes.begin(), episodes.end());
     shared.rejected += actor.rejected() - rejected;
+    shared.last_fault = actor.last_fault();
     rejected = actor.rejected();
     episodes.clear();
   }
@@ -118,6 +120,7 @@ void Trainer::run_async() {
     }
     const std::lock_guard lock(shared.mutex);
     rejected_ = shared.rejected;
+    last_fault_ = shared.last_fault;
     take_episodes(shared.episodes);
   };
   shared.guard([&] {

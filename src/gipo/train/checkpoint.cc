@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kFormat = 1;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::uint64_t kMostManifestBytes = 64 * 1024;
+constexpr int kMostDepth = 8;
 
 std::string folder_name(std::int64_t update) { return fmt::format("{:06}", update); }
 
@@ -39,6 +40,16 @@ void remove_checkpoint(const fs::path& path) {
   std::error_code ignored;
   fs::remove(path / kManifest, ignored);
   fs::remove_all(path, ignored);
+}
+
+// What a crash left of an earlier write: one process writes at a time.
+void remove_temporaries(const std::string& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == ".tmp") found.push_back(entry.path());
+  }
+  for (const fs::path& path : found) fs::remove_all(path, ignored);
 }
 
 std::optional<std::int64_t> number_of(const std::string& name) {
@@ -63,7 +74,7 @@ void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, s
   const fs::path final_path = fs::path(folder) / name, temporary = fs::path(folder) / (name + ".tmp");
   try {
     make_folder(folder);
-    fs::remove_all(temporary);
+    remove_temporaries(folder);
     make_folder(temporary.string());
     Json files = Json::object();
     for (const auto& [file, bytes] : checkpoint.files) {
@@ -95,7 +106,12 @@ Checkpoint read_checkpoint(const std::string& path) {
   if (failed) damaged("it has no manifest.json");
   if (manifest_size > kMostManifestBytes) damaged("manifest.json is too large to be one");
   const std::string text = read_file(manifest_path);
-  const Json manifest = Json::parse(text, nullptr, false);
+  // Copying or writing a value that is nested too deep would take the stack with it.
+  const auto shallow = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMostDepth) damaged("manifest.json is not a manifest");
+    return true;
+  };
+  const Json manifest = Json::parse(text, shallow, false);
   Checkpoint checkpoint;
   Json files;
   try {
@@ -103,10 +119,14 @@ Checkpoint read_checkpoint(const std::string& path) {
     if (body.at("format") != kFormat) {
       damaged(fmt::format("its format is {}, this program reads {}", body.at("format").dump(), kFormat));
     }
+    if (!body.at("update").is_number_integer()) damaged("manifest.json is not a manifest");
     checkpoint.update = body.at("update").get<std::int64_t>();
     files = body.at("files");
     if (render_manifest(checkpoint.update, files) != text) damaged("manifest.json does not match its own checksum");
     for (const auto& [name, entry] : files.items()) {
+      if (name.find_first_of(std::string_view("/\0", 2)) != std::string::npos || name == kManifest) {
+        damaged("manifest.json names a file that is not one of a checkpoint's");
+      }
       const std::string file = path + "/" + name;
       const auto size = fs::file_size(file, failed);
       if (failed) damaged(fmt::format("{} is missing", name));

@@ -193,6 +193,11 @@ class Planner {
   }
 
   void check_fit() const {
+    if (!plan_.countable()) {
+      refuse({"learner.updates", "staleness.env_steps_per_update", "staleness.window", "replay.capacity"},
+             fmt::format("learner.updates = {} is not accepted: the run would take more than 1e15 env steps",
+                         c_.learner.updates));
+    }
     if (plan_.capacity < static_cast<std::int64_t>(plan_.segment_length)) {
       refuse({"replay.segment_length", "replay.capacity", "staleness.window", "learner.updates"},
              fmt::format("replay.segment_length = {} is not accepted: a replay of {} transitions "
@@ -213,13 +218,21 @@ std::int64_t Plan::env_steps_due(std::int64_t update) const {
   return warmup + static_cast<std::int64_t>(std::floor(static_cast<double>(update) * env_steps_per_update));
 }
 
+bool Plan::countable() const {
+  const auto updates = static_cast<double>(config.learner.updates);
+  const double per_update =
+      on_policy() ? static_cast<double>(capacity) / static_cast<double>(updates_per_rollout) : env_steps_per_update;
+  return updates * per_update <= 1e15;
+}
+
 std::int64_t Plan::total_env_steps() const {
   const auto step = static_cast<std::int64_t>(envs());
   return (env_steps_due(config.learner.updates - 1) + step - 1) / step * step;
 }
 
 ReplayShape Plan::replay_shape() const {
-  return {static_cast<std::size_t>(capacity), segment_length, env.observation_size, env.action.dims(), sampling};
+  return {static_cast<std::size_t>(capacity), segment_length, env.observation_size, env.action.dims(), sampling,
+          model.distribution.choices};
 }
 
 std::size_t Plan::replay_bytes() const {

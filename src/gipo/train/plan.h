@@ -33,6 +33,8 @@ struct Plan {
   std::int64_t env_steps_due(std::int64_t update) const;
   // Environment steps of the whole run.
   std::int64_t total_env_steps() const;
+  // Whether those can be counted: no more than 1e15.
+  bool countable() const;
   std::size_t replay_bytes() const;
   ReplayShape replay_shape() const;
   LearnerSetup learner_setup() const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "gipo/core/error.h"
@@ -11,10 +12,53 @@
 namespace gipo {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kFreeOptions = {"run.dir", "run.name", "run.threads", "learner.updates"};
 constexpr std::array<std::string_view, 3> kFreeGroups = {"eval", "log", "checkpoint"};
+constexpr std::size_t kMostStateBytes =
+    256 * 1024;  // many times what is written; it bounds the time that parsing takes
+
+[[noreturn]] void refuse(const std::string& key, const Json& value) {
+  throw Error(fmt::format("{} = {} is not accepted", key, value.is_number() ? value.dump() : "not a number"));
+}
+
+std::int64_t read_whole(const Json& from, const std::string& key, std::int64_t low, std::int64_t high) {
+  const Json& value = from.at(key);
+  if (!value.is_number_integer()) refuse(key, value);
+  const auto v = value.get<std::int64_t>();  // one beyond its range becomes negative
+  if (v < low || v > high) refuse(key, value);
+  return v;
+}
+
+double read_positive(const Json& from, const std::string& key) {
+  const double v = from.at(key).get<double>();
+  if (!(v > 0) || !std::isfinite(v)) refuse(key, from.at(key));
+  return v;
+}
+
+// The dial of the run's beginning in place of the plan's own.
+void read_dial(const Json& dial, Plan& plan) {
+  constexpr std::int64_t kMost = 1'000'000'000'000;
+  plan.capacity = read_whole(dial, "capacity", static_cast<std::int64_t>(plan.segment_length), 10'000'000'000);
+  plan.env_steps_per_update = read_positive(dial, "env_steps_per_update");
+  plan.window = read_positive(dial, "window");
+  plan.t_old = read_whole(dial, "t_old", 1, kMost);
+  plan.warmup = read_whole(dial, "warmup", 1, kMost);
+  // Follows from options that cannot change.
+  read_whole(dial, "updates_per_rollout", plan.updates_per_rollout, plan.updates_per_rollout);
+}
+
+LogPositions read_positions(const Json& logs) {
+  LogPositions positions;
+  for (const auto& [name, value] : logs.items()) {
+    // These files will be cut: none outside the run folder.
+    if (name.find_first_of(std::string_view("/\0", 2)) != std::string::npos) throw Error("logs names no log: " + name);
+    if (!value.is_number_unsigned()) refuse("logs." + name, value);
+    positions[name] = value.get<std::uint64_t>();
+  }
+  return positions;
+}
 
 }  // namespace
 
@@ -45,7 +89,9 @@ ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int
   }
   point.checkpoint = std::move(*checkpoint);
   try {
-    const Json state = Json::parse(point.checkpoint.files["state.json"]);
+    const std::string& text = point.checkpoint.files["state.json"];
+    if (text.size() > kMostStateBytes) throw Error(fmt::format("{}: state.json is too large to be one", folder));
+    const Json state = Json::parse(text);
     const LoadedConfig then = parse_config(state.at("config").get<std::string>(), "the checkpoint's config");
     refuse_changes(then.config, now.config, run_dir + "/config.toml");
     if (updates) now.config.learner.updates = *updates;
@@ -53,20 +99,18 @@ ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int
       throw Error(fmt::format("learner.updates = {} is not accepted: the run has made {} updates already",
                               now.config.learner.updates, point.checkpoint.update));
     }
-    point.positions = state.at("logs").get<LogPositions>();
+    point.positions = read_positions(state.at("logs"));
     // The dial stays as it was when the run began: a longer run must not change what the replay holds.
     now.config.learner.updates = std::max(now.config.learner.updates, point.checkpoint.update);
     LoadedConfig at_start = now;
     at_start.config.learner.updates = then.config.learner.updates;
     point.plan = make_plan(at_start);
     point.plan.config.learner.updates = now.config.learner.updates;
-    const Json& dial = state.at("dial");
-    point.plan.capacity = dial.at("capacity").get<std::int64_t>();
-    point.plan.env_steps_per_update = dial.at("env_steps_per_update").get<double>();
-    point.plan.window = dial.at("window").get<double>();
-    point.plan.t_old = dial.at("t_old").get<std::int64_t>();
-    point.plan.warmup = dial.at("warmup").get<std::int64_t>();
-    point.plan.updates_per_rollout = dial.at("updates_per_rollout").get<std::int64_t>();
+    read_dial(state.at("dial"), point.plan);
+    if (!point.plan.countable()) {
+      throw Error(fmt::format("learner.updates = {} is not accepted: the run would take more than 1e15 env steps",
+                              now.config.learner.updates));
+    }
     point.plan.run_dir = run_dir;
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("{}: checkpoint {}: state.json: {}", folder, point.checkpoint.update, e.what()));

@@ -130,8 +130,26 @@ void RunFolder::metrics(std::int64_t update, std::int64_t env_steps, const Figur
   append_histogram(line_, "contribution_by_age", diagnostics.contribution_by_age());
   append_histogram(line_, "log_ratio_by_age", diagnostics.log_ratio_by_age());
   line_ += "}\n";
-  metrics_->append(line_);
-  if (events_) events_->scalars(update, wall_time_(), figures);
+  append(*metrics_, line_);
+  try {
+    if (events_) events_->scalars(update, wall_time_(), figures);
+  } catch (const RunError& e) {
+    warn(e.what());
+  }
+}
+
+void RunFolder::append(AppendFile& file, const std::string& line) {
+  try {
+    file.append(line);
+  } catch (const RunError& e) {
+    warn(e.what());
+  }
+}
+
+// The same trouble is told once.
+void RunFolder::warn(const std::string& text) {
+  if (!told_.insert(text).second) return;
+  warnings_.push_back(text + "; training goes on, the lines are kept and tried again");
 }
 
 void RunFolder::episode(const Episode& e) {
@@ -141,24 +159,29 @@ void RunFolder::episode(const Episode& e) {
                  "\"terminated\":{}}}\n",
                  e.env, e.number, std::isfinite(e.episode_return) ? fmt::format("{}", e.episode_return) : "null",
                  e.length, e.env_steps, e.version, e.terminated);
-  episodes_->append(line_);
+  append(*episodes_, line_);
 }
 
 void RunFolder::evaluation(std::int64_t update, std::int64_t env_steps, const ReturnStats& result) {
   Json line = {{"update", update}, {"env_steps", env_steps}};
   line.update(to_json(result));
-  evaluations_->append(line.dump() + "\n");
+  append(*evaluations_, line.dump() + "\n");
 }
 
 void RunFolder::log(const std::string& text) {
   const auto now = static_cast<std::time_t>(wall_time_());
-  log_->append(fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::gmtime(now), text));
-  log_->flush();
+  append(*log_, fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::gmtime(now), text));
+  try {
+    log_->flush();
+  } catch (const RunError& e) {
+    warn(e.what());
+  }
 }
 
 void RunFolder::flush() {
   for (AppendFile* file : {metrics_.get(), episodes_.get(), evaluations_.get(), log_.get()}) file->flush();
   if (events_) events_->flush();
+  told_.clear();
 }
 
 void RunFolder::save_policy(const std::string& safetensors) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,7 +35,8 @@ struct RunSummary {
 using LogPositions = std::map<std::string, std::uint64_t>;
 
 // The folder of one run and all files in it; docs/run-folder.md describes each. Owned by the trainer's thread, and by
-// one process: a second is refused. Failures to write throw RunError.
+// one process: a second is refused. A line that cannot be written (a full disk) is kept and tried again, with a warning:
+// training goes on. flush, save_policy and write_summary throw RunError.
 class RunFolder {
  public:
   // Creates it; throws Error when it exists. wall_time: seconds since 1970, for TensorBoard and log.txt alone.
@@ -48,6 +50,7 @@ class RunFolder {
   void log(const std::string& text);
   void flush();
   LogPositions positions() const;
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
   void save_policy(const std::string& safetensors);
   void write_summary(const RunSummary& summary);
 
@@ -55,6 +58,8 @@ class RunFolder {
 
  private:
   void open(const LogPositions* positions);
+  void append(AppendFile& file, const std::string& line);
+  void warn(const std::string& text);
 
   const Plan& plan_;
   std::string path_, command_, events_name_;
@@ -63,6 +68,8 @@ class RunFolder {
   std::unique_ptr<AppendFile> metrics_, episodes_, evaluations_, log_;
   std::unique_ptr<EventFile> events_;
   std::string line_;
+  std::vector<std::string> warnings_;
+  std::set<std::string> told_;  // warnings since the logs were last written whole
 };
 
 inline constexpr const char* kCheckpointFolder = "checkpoints";

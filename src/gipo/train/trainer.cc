@@ -41,7 +41,7 @@ RunSummary Trainer::run() {
       run_async();
     }
     // Before the last evaluation, which a longer run would not make here.
-    checkpoints_.submit(make_checkpoint());
+    submit_checkpoint();
     checkpoints_.finish();
     pass_on_warnings();
     folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
@@ -51,6 +51,10 @@ RunSummary Trainer::run() {
     }
   } catch (const std::exception& e) {
     folder_.log(fmt::format("failed: {}", e.what()));
+    // Between two updates an async run is whole; a lockstep run has its checkpoint of before.
+    if (plan_.config.run.mode == "async") submit_checkpoint();
+    checkpoints_.finish();
+    pass_on_warnings();
     // The last good weights: no update that is not finite reaches them.
     folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
     folder_.write_summary(summary(fmt::format("failed: {}", e.what())));
@@ -109,6 +113,7 @@ void Trainer::collect(std::int64_t due) {
   for (const auto& actor : actors_) {
     actor->drain(replay_, episodes);
     rejected_ += actor->rejected();
+    if (!actor->last_fault().empty()) last_fault_ = actor->last_fault();
   }
   take_episodes(episodes);
 }
@@ -122,6 +127,7 @@ void Trainer::update(const Batch& batch) {
 }
 
 void Trainer::log_update(const UpdateStats& stats) {
+  pass_on_warnings();
   const ReturnStats recent = recent_returns();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   figures_.clear();
@@ -183,6 +189,10 @@ RunSummary Trainer::summary(const std::string& ended) const {
   s.episodes = episode_count_;
   s.skipped_updates = learner_->skipped_updates();
   s.rejected_segments = rejected_;
+  if (plan_.config.run.mode == "lockstep") {  // also those of a collection that failed
+    s.rejected_segments = 0;
+    for (const auto& actor : actors_) s.rejected_segments += actor->rejected();
+  }
   s.replay_size = replay_.size();
   s.replay_evicted = replay_.evicted();
   s.seconds = seconds();

@@ -53,6 +53,7 @@ class Trainer {
   void run_async();
   Checkpoint make_checkpoint();
   void checkpoint_if_due();
+  void submit_checkpoint();
   void pass_on_warnings();
   double seconds() const { return seconds_before_ + hooks_.seconds(); }
   bool interrupted() const { return hooks_.stop && hooks_.stop->load(std::memory_order_relaxed); }
@@ -80,7 +81,8 @@ class Trainer {
   double seconds_before_ = 0;      // of the run before it was resumed
   std::uint64_t incarnation_ = 0;  // how often it was resumed
   std::int64_t env_steps_ = 0, episode_count_ = 0;
-  std::uint64_t rejected_ = 0;
+  std::uint64_t rejected_ = 0, rejected_told_ = 0;
+  std::string last_fault_;      // of an environment, in words
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring
   ReturnStats eval_return_;
   Figures figures_;

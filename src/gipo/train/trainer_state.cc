@@ -106,20 +106,36 @@ void Trainer::restore(const Checkpoint& checkpoint) {
 
 void Trainer::checkpoint_if_due() {
   const CheckpointOptions& o = plan_.config.checkpoint;
-  const double now = seconds();
   const bool by_updates = o.every_updates > 0 && learner_->version() % o.every_updates == 0;
-  const bool by_time = o.every_minutes > 0 && now - checkpoint_seconds_ >= 60 * o.every_minutes;
+  const bool by_time = o.every_minutes > 0 && seconds() - checkpoint_seconds_ >= 60 * o.every_minutes;
   if (finished() || (!by_updates && !by_time)) return;
-  checkpoint_seconds_ = now;
-  checkpoints_.submit(make_checkpoint());
+  submit_checkpoint();
   pass_on_warnings();
 }
 
-void Trainer::pass_on_warnings() {
-  for (const std::string& warning : checkpoints_.take_warnings()) {
-    folder_.log("warning: " + warning);
-    if (hooks_.warn) hooks_.warn(warning);
+// A log that cannot be written is a checkpoint that cannot be resumed from: the one before stays.
+void Trainer::submit_checkpoint() {
+  checkpoint_seconds_ = seconds();
+  try {
+    checkpoints_.submit(make_checkpoint());
+  } catch (const RunError& e) {
+    const std::string text = fmt::format("checkpoint {} was not written: {}", learner_->version(), e.what());
+    folder_.log("warning: " + text);
+    if (hooks_.warn) hooks_.warn(text);
   }
+}
+
+void Trainer::pass_on_warnings() {
+  std::vector<std::string> all = checkpoints_.take_warnings();
+  if (rejected_ > rejected_told_) {
+    all.push_back(fmt::format("{} segments rejected so far; the last: {}", rejected_, last_fault_));
+    // Told at 1, 2, 4, 8, ...: enough to see, too few to drown the rest.
+    rejected_told_ = 2 * rejected_;
+  }
+  for (const std::string& warning : all) folder_.log("warning: " + warning);
+  for (std::string& warning : folder_.take_warnings()) all.push_back(std::move(warning));
+  if (!hooks_.warn) return;
+  for (const std::string& warning : all) hooks_.warn(warning);
 }
 
 }  // namespace gipo

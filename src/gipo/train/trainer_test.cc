@@ -15,6 +15,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A task that gives numbers that are not finite when told to: every `period`-th step, over all its copies.
+struct Trouble {
+  std::atomic<int> period{0}, steps{0};
+  std::atomic<bool> in_reward{false};
+} trouble;
+
+class Faulty final : public Env {
+ public:
+  Faulty() : Env({"Faulty-v0", "for tests", 1, ActionSpace::discrete(2), 30}) {}
+  void observe(std::span<double> observation) const override { observation[0] = bad_ ? std::nan("") : state_; }
+  void save_physics(ByteWriter& out) const override { out.value(state_); }
+  void load_physics(ByteReader& in) override { state_ = in.value<double>(); }
+
+ private:
+  void start_episode(RandomStream& random) override { state_ = random.uniform(), bad_ = false; }
+  Outcome advance(std::span<const double> action) override {
+    state_ = 0.9 * state_ + action[0];
+    const bool due = trouble.period > 0 && ++trouble.steps % trouble.period == 0;
+    bad_ = due && !trouble.in_reward;
+    return {due && trouble.in_reward ? HUGE_VAL : state_, false};
+  }
+  double state_ = 0;
+  bool bad_ = false;
+};
+const RegisterEnv kFaulty{{"Faulty-v0", "for tests", 1, ActionSpace::discrete(2), 30},
+                          [] { return std::make_unique<Faulty>(); }};
+
 // A folder of its own for each test, removed afterwards.
 class Training : public ::testing::Test {
  protected:
@@ -31,7 +58,10 @@ class Training : public ::testing::Test {
     loaded_.config.eval.episodes = 2;
     loaded_.config.log.every_updates = 5;
   }
-  ~Training() override { fs::remove_all(dir_); }
+  ~Training() override {
+    fs::remove_all(dir_);
+    trouble.period = 0;
+  }
 
   RunSummary run(const std::string& name) {
     loaded_.config.run.name = name;
@@ -41,6 +71,7 @@ class Training : public ::testing::Test {
     hooks.seconds = [] { return 0.0; };
     hooks.progress = [this](const Progress& p) { last_ = p; };
     hooks.stop = &stop_;
+    hooks.warn = [this](const std::string& text) { warnings_ += text + "\n"; };
     return Trainer(plan, folder, hooks).run();
   }
   std::string file(const std::string& run, const std::string& name) { return read_file((dir_ / run / name).string()); }
@@ -54,6 +85,7 @@ class Training : public ::testing::Test {
   LoadedConfig loaded_;
   std::atomic<bool> stop_{false};
   Progress last_;
+  std::string warnings_;
 };
 
 TEST_F(Training, LockstepRepeatsByteForByteWhateverTheThreads) {
@@ -116,7 +148,8 @@ TEST_F(Training, InterruptionSavesThePolicyAndSaysSo) {
 }
 
 TEST_F(Training, ARunThatDivergesEndsByNameWithItsSummary) {
-  loaded_.config.env.reward_scale = 1e38;
+  loaded_.config.env.reward_scale = 1e36;
+  loaded_.config.learner.value_coef = 1e6;  // the gradient is beyond a float
   loaded_.config.learner.max_bad_updates = 2;
   EXPECT_THROW(run("a"), RunError);
   EXPECT_NE(file("a", "summary.json").find("failed: "), std::string::npos);
@@ -144,9 +177,50 @@ TEST_F(Training, AsyncFreeRunsWithoutPace) {
 
 TEST_F(Training, AsyncHandsAThreadsErrorToTheCaller) {
   loaded_.config.run.mode = "async";
-  loaded_.config.env.reward_scale = 1e38;
+  loaded_.config.env.reward_scale = 1e36;
+  loaded_.config.learner.value_coef = 1e6;  // the gradient is beyond a float
   loaded_.config.learner.max_bad_updates = 2;
   EXPECT_THROW(run("a"), RunError);
+}
+
+// Observation or reward, lockstep or async: the segment is dropped, counted and named; nothing of it is learned from.
+TEST_F(Training, NumbersThatAreNotFiniteAreRejectedCountedAndNamedAsyncToo) {
+  loaded_.config.env.id = "Faulty-v0";
+  for (const bool in_reward : {false, true}) {
+    for (const char* mode : {"lockstep", "async"}) {
+      trouble.in_reward = in_reward;
+      trouble.period = 97;
+      warnings_.clear();
+      loaded_.config.run.mode = mode;
+      const std::string name = std::string(mode) + (in_reward ? "-reward" : "-observation");
+      const RunSummary s = run(name);
+      EXPECT_EQ(s.ended, "finished");
+      EXPECT_GT(s.rejected_segments, 2u);
+      EXPECT_EQ(s.skipped_updates, 0);
+      EXPECT_NE(warnings_.find("Faulty-v0) gave "), std::string::npos) << warnings_;
+      EXPECT_NE(warnings_.find(in_reward ? "reward" : "observation"), std::string::npos) << warnings_;
+      const Plan plan = make_plan(loaded_);
+      const Weights weights = weights_from_safetensors(plan.model, file(name, "policy.safetensors"), name);
+      for (const float w : weights.policy) ASSERT_TRUE(std::isfinite(w));
+    }
+  }
+}
+
+TEST_F(Training, AnEnvironmentThatKeepsFailingIsStoppedByNameAsyncToo) {
+  loaded_.config.env.id = "Faulty-v0";
+  for (const char* mode : {"lockstep", "async"}) {
+    trouble.in_reward = false;
+    trouble.period = 3;
+    loaded_.config.run.mode = mode;
+    try {
+      run(mode);
+      FAIL() << "went on";
+    } catch (const RunError& e) {
+      EXPECT_NE(std::string(e.what()).find("(Faulty-v0) gave an observation"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("10 times in a row"), std::string::npos) << e.what();
+    }
+    EXPECT_NE(file(mode, "summary.json").find("failed: environment"), std::string::npos);
+  }
 }
 
 TEST_F(Training, ActorGoesOnIdenticallyAfterSaveAndLoad) {

@@ -62,6 +62,8 @@ State runge_kutta(const State& y, double torque) {
 }
 
 double wrapped(double angle) {
+  // A state that was loaded may hold any number: single turns off a huge angle would never end.
+  if (!(std::abs(angle) < 1e4)) angle = std::remainder(angle, 2 * kPi);
   while (angle > kPi) angle -= 2 * kPi;
   while (angle < -kPi) angle += 2 * kPi;
   return angle;

@@ -1,0 +1,58 @@
+// The manifest of a checkpoint folder that holds one file. An input is tried as the whole manifest, and as its body
+// under a checksum that fits, since no fuzzer guesses one.
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "gipo/core/checksum.h"
+#include "gipo/core/error.h"
+#include "gipo/core/files.h"
+#include "gipo/train/checkpoint.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFile = "state.json";
+
+// In memory where there is such a file system: a disk would be most of the time.
+struct Folder {
+  Folder() {
+    path = (fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) / "gipo-fuzz-XXXXXX";
+    if (!mkdtemp(path.data())) throw gipo::RunError("cannot create " + path);
+    gipo::write_checkpoint(path, {1, {{kFile, "{}"}}}, 1);
+  }
+  ~Folder() { fs::remove_all(path); }
+  std::string path;
+};
+
+const std::string& checkpoint_path() {
+  static const Folder folder;
+  static const std::string path = folder.path + "/000001";
+  return path;
+}
+
+void read_with(const std::string& manifest) {
+  gipo::write_file_synced(checkpoint_path() + "/manifest.json", manifest);
+  try {
+    const gipo::Checkpoint checkpoint = gipo::read_checkpoint(checkpoint_path());
+    for (const auto& [name, bytes] : checkpoint.files) GIPO_CHECK(name == kFile);
+  } catch (const gipo::Error&) {
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> valid_inputs() {
+  const std::string whole = gipo::read_file(checkpoint_path() + "/manifest.json");
+  return {whole, nlohmann::ordered_json::parse(whole)["manifest"].dump()};
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string body(reinterpret_cast<const char*>(data), size);
+  read_with(body);
+  read_with(fmt::format("{{\"manifest\":{},\"crc32c\":\"{:08x}\"}}\n", body, gipo::crc32c(body)));
+  return 0;
+}
