@@ -86,6 +86,7 @@ void remove_earlier(const std::string& path) {
                     "metrics.jsonl): remove it by hand",
                     path));
   }
+  const FileLock lock(path + "/lock", "run folder " + path);  // a run under way is not removed
   fs::remove_all(path);
 }
 

@@ -14,17 +14,21 @@ namespace gipo {
 namespace {
 
 // The TOML parser goes down one call for each dot of a key: a text that is all dots must not take the stack with it.
-constexpr std::size_t kMostBytes = 64 * 1024;
+constexpr std::size_t kMostBytes = 32 * 1024;
 void refuse_long(std::string_view text, const std::string& where) {
   if (text.size() <= kMostBytes) return;
   throw Error(fmt::format("{}: {} bytes are no config: at most {} are read", where, text.size(), kMostBytes));
 }
 
 const Option& find_option(const std::string& key, const std::string& where) {
-  std::vector<std::string> known, homeless;
   for (const OptionGroup& group : option_table()) {
     for (const Option& o : group.options) {
       if (o.key == key) return o;
+    }
+  }
+  std::vector<std::string> known, homeless;
+  for (const OptionGroup& group : option_table()) {
+    for (const Option& o : group.options) {
       known.push_back(o.key);
       if (o.key.ends_with("." + key)) homeless.push_back(o.key);
     }

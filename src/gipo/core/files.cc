@@ -123,6 +123,12 @@ void rename_folder(const std::string& from, const std::string& to) {
   sync_folder(folder_of(to));
 }
 
+void exchange_folders(const std::string& a, const std::string& b) {
+  pause_for_test();
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) != 0) fail("cannot replace", b, errno);
+  sync_folder(folder_of(b));
+}
+
 FileLock::FileLock(const std::string& path, const std::string& what)
     : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) throw Error("cannot open " + path + ": " + reason(errno));

@@ -18,6 +18,7 @@ void write_file_synced(const std::string& path, std::string_view bytes);
 void make_folder(const std::string& path);  // with its parents; one that exists is fine
 void sync_folder(const std::string& path);
 void rename_folder(const std::string& from, const std::string& to);  // and syncs the folder that holds it
+void exchange_folders(const std::string& a, const std::string& b);   // at once: neither name is ever missing
 
 // A test hook: milliseconds to sleep before each step of a durable write, so that a kill falls between two of them.
 void slow_durable_writes(int milliseconds);

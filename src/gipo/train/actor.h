@@ -59,6 +59,7 @@ class Actor {
   // RunError, naming the environment, when it keeps doing so.
   void drop_segment(std::size_t i, const std::string& what);
   bool finite_observation(std::size_t i) const;
+  bool can_go_on(const Slot& slot) const;
   void step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights, std::int64_t env_steps);
   void close(Slot& slot, const Weights& weights);
   void observe(const Slot& slot, float* out);

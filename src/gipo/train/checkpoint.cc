@@ -83,8 +83,13 @@ void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, s
     }
     write_file_synced((temporary / kManifest).string(), render_manifest(checkpoint.update, files));
     sync_folder(temporary.string());
-    remove_checkpoint(final_path);  // a damaged one of the same number
-    rename_folder(temporary.string(), final_path.string());
+    if (fs::exists(final_path)) {
+      // The same update again: exchanged, so that at no moment there is neither.
+      exchange_folders(temporary.string(), final_path.string());
+      remove_checkpoint(temporary);
+    } else {
+      rename_folder(temporary.string(), final_path.string());
+    }
     write_file_atomic(folder + "/LATEST", name + "\n");
   } catch (const std::exception&) {
     std::error_code ignored;

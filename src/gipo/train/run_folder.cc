@@ -258,7 +258,7 @@ Figures window_means(const std::string& metrics_path) {
     if (!values.is_object()) continue;
     for (const auto& [name, value] : values.items()) {
       if (!value.is_number() || name == "update" || name == "env_steps") continue;
-      auto it = std::find_if(means.begin(), means.end(), [&](const Mean& m) { return m.name == name; });
+      auto it = std::find_if(means.begin(), means.end(), [&, name = name](const Mean& m) { return m.name == name; });
       if (it == means.end()) it = means.insert(means.end(), {name, 0, 0});
       it->sum += value.get<double>();
       ++it->count;
