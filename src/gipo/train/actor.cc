@@ -185,7 +185,17 @@ void Actor::load(ByteReader& in) {
     slot.episode_number = in.value<std::int64_t>();
     slot.sequence = in.value<std::uint64_t>();
     slot.faults = in.value<std::int64_t>();
+    if (!can_go_on(slot)) throw Error("saved actor: an environment or its open segment cannot be gone on with");
   }
+}
+
+// An episode runs, the segment has room, and what it holds may reach the learner.
+bool Actor::can_go_on(const Slot& slot) const {
+  const Segment& s = slot.open;
+  const auto count = [](std::int64_t v) { return v >= 0 && v <= std::int64_t{1} << 62; };
+  return slot.env->running() && s.length < plan_.segment_length && !s.terminated && !s.truncated &&
+         possible_actions(plan_.model.distribution.choices, {s.action.data(), s.length * plan_.env.action.dims()}) &&
+         count(slot.episode_length) && count(slot.episode_number) && count(slot.faults);
 }
 
 }  // namespace gipo
