@@ -69,7 +69,64 @@ def test_bad_setting_is_refused_before_anything_is_created(gipo, setting):
     assert gipo.entries() == []
 
 
+def wrong_values(option):
+    """Values of a wrong type, and where the option has a range or a list of words, values outside it."""
+    kind, accepted = option["type"], option["accepted"]
+    wrong = {"text": ["1", "[1]"], "true or false": ['"yes"', "1"], "list of integers": ["1.5", "[1.5]"]}
+    values = list(wrong.get(kind, ['"many"', "true", "[1]"])) + ["1979-05-27"]
+    if kind == "integer":
+        values.append("0.5")
+    numbers = [float(word) for word in re.findall(r"-?\d[\d.e+-]*", accepted)]
+    if kind != "text" and numbers:  # "0 to 1", "above 0"
+        beyond = [min(numbers) - 1, max(numbers) * 2 + 1] if " to " in accepted else [numbers[0] - 1]
+        values += [f"[{int(v)}]" if kind == "list of integers" else str(int(v)) if kind == "integer" else repr(v)
+                   for v in beyond]
+    if kind == "number":
+        values += ["nan", "inf"]
+    if kind == "text" and accepted:
+        values.append('"no such word"')
+    return values
+
+
+def test_every_option_with_a_wrong_value_is_refused_with_file_and_line(gipo):
+    """Generated from the option table: wrong type and out of range, each with key, value and what is accepted."""
+    options = json.loads(gipo("list", "options", "--json").stdout)
+    assert {option["type"] for option in options} == {
+        "text", "true or false", "integer", "number", "list of integers"}  # fmt: skip
+    tried = 0
+    for option in options:
+        group, _, name = option["key"].partition(".")
+        for value in wrong_values(option):
+            (gipo.folder / "run.toml").write_text(f"# a run\n[{group}]\n{name} = {value}\n")
+            done = gipo("train", "run.toml")
+            assert done.returncode == 2, (option, value)
+            assert done.stderr.startswith("gipo: run.toml:3: ") and done.stderr.count("\n") == 1, done.stderr
+            assert option["key"] in done.stderr, done.stderr
+            assert re.search("wanted|is not known", done.stderr), done.stderr
+            if value[0] in '"0123456789[-' and "." not in value and "-05-" not in value:
+                assert value.strip('[]"') in done.stderr, (value, done.stderr)
+            tried += 1
+            assert gipo.entries() == ["run.toml"]
+    assert tried > 4 * len(options)
+
+
+def test_what_no_machine_can_hold_is_refused_first(gipo):
+    for setting, key in (
+        ("policy.hidden=[65536,65536,65536]", "policy.hidden = [65536, 65536, 65536]"),
+        ("staleness.env_steps_per_update=9", "replay.capacity = 9000000000"),
+        ("replay.capacity=10000000000", "replay.capacity = 10000000000"),
+    ):
+        done = gipo("train", "--set", setting, "--set", "staleness.regime=custom", "--set", "staleness.window=1000000000")
+        assert done.returncode == 2, done.stderr
+        assert key in done.stderr and "GB" in done.stderr, done.stderr
+        assert gipo.entries() == []
+
+
 def test_file_that_cannot_be_read_is_refused(gipo):
+    done = gipo("train", "/dev/zero")
+    assert done.returncode == 2 and "/dev/zero: it holds more than 32768 bytes" in done.stderr
+    done = gipo("train", "--name", b"\xff\xfe".decode(errors="surrogateescape"))
+    assert done.returncode == 2 and "--name" in done.stderr and "UTF-8" in done.stderr
     done = gipo("train", "missing.toml")
     assert done.returncode == 2
     assert "missing.toml" in done.stderr and "No such file" in done.stderr

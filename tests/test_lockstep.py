@@ -86,3 +86,11 @@ def test_release_build_of_another_checkout_gives_the_same_bytes(gipo, tmp_path_f
     for regime, options in REGIMES.items():
         ours, theirs = (result(program.train(regime, LONGER | options)) for program in (gipo, other))
         assert [key for key in ours if ours[key] != theirs[key]] == [], regime
+    # Begun by one build and lengthened by the other, in another folder.
+    run = gipo.train("both", LONGER)
+    shutil.copytree(run, elsewhere / "both")
+    for program, folder in ((gipo, run), (other, elsewhere / "both")):
+        done = program("resume", folder, "--quiet", "--updates", LONGER["learner.updates"] + 100)
+        assert done.returncode == 0, done.stderr
+    ours, theirs = result(run), result(elsewhere / "both")
+    assert [key for key in ours if ours[key] != theirs[key]] == []

@@ -154,6 +154,47 @@ def test_damaged_checkpoints_are_passed_over_with_one_line(gipo, tmp_path):
         assert contents(tmp_path / "alone") == reference
 
 
+def test_a_log_that_lost_its_end_is_mended_from_an_older_checkpoint(gipo, tmp_path):
+    """As after a machine that lost power: the log ends before the place that the newest checkpoint names."""
+    settings = {"learner.updates": 395, "checkpoint.every_updates": 0}  # one at 395, one at 400
+    whole(train(gipo, tmp_path, "alone", **settings))
+    whole(resume(gipo, tmp_path / "alone", "--updates", "400"))
+    reference, log = contents(tmp_path / "alone"), tmp_path / "alone/metrics.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-1]) + lines[-1][:10])
+    result = whole(resume(gipo, tmp_path / "alone"))
+    assert result.stderr.count("passed over") == 1 and "metrics.jsonl has" in result.stderr
+    assert contents(tmp_path / "alone") == reference
+
+
+def test_tensorboard_can_be_turned_off_and_on(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "alone"))
+    folder = tmp_path / "alone"
+    config = folder / "config.toml"
+    events = lambda: {path.name: path.stat().st_size for path in folder.glob("events*")}
+    first = events()
+    config.write_text(config.read_text().replace("tensorboard = true ", "tensorboard = false "))
+    whole(resume(gipo, folder, "--updates", "420"))
+    assert events() == first
+    for path in folder.glob("events*"):
+        path.unlink()
+    config.write_text(config.read_text().replace("tensorboard = false ", "tensorboard = true "))
+    whole(resume(gipo, folder, "--updates", "440"))
+    assert len(events()) == 1
+
+
+def test_checkpoints_of_another_version_are_refused(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "alone", **{"checkpoint.keep": 1}))
+    folder = tmp_path / "alone"
+    for manifest in folder.glob("checkpoints/*/manifest.json"):
+        manifest.write_text(manifest.read_text().replace('"format":2', '"format":99'))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = run(resume(gipo, folder))
+    assert result.returncode == 2
+    assert "its format is 99, this program reads 2" in result.stderr and result.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 def test_what_may_not_change_is_refused_by_name(gipo, tmp_path):
     whole(train(gipo, tmp_path, "alone"))
     config = tmp_path / "alone/config.toml"
@@ -198,3 +239,11 @@ def test_async_goes_on_with_its_counts(gipo, tmp_path):
     assert (summary["updates"], summary["ended"]) == (3000, "finished")
     updates = [json.loads(line)["update"] for line in (tmp_path / "a/metrics.jsonl").open()]
     assert updates == list(range(5, 3001, 5))
+    # Every evaluation and every episode once, and none without its line.
+    evaluations = [json.loads(line)["update"] for line in (tmp_path / "a/evaluations.jsonl").open()]
+    assert evaluations == [*range(90, 3000, 90), 3000]
+    episodes = [json.loads(line) for line in (tmp_path / "a/episodes.jsonl").open()]
+    numbers = [(line["env"], line["episode"]) for line in episodes]
+    assert len(set(numbers)) == len(numbers) == summary["episodes"]
+    for env in {env for env, _ in numbers}:
+        assert sorted(n for e, n in numbers if e == env) == list(range(sum(e == env for e, _ in numbers)))

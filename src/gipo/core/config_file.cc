@@ -74,8 +74,7 @@ void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& k
     throw Error(fmt::format("{}: {} = {} is not accepted: wanted {}{}{}", where, key, shown(node), option.type,
                             option.accepted.empty() ? "" : ", ", option.accepted));
   }
-  option.set(loaded.config, *value, where);
-  loaded.origins[key] = where;
+  set_option(loaded, key, *value, where);
 }
 
 }  // namespace
@@ -106,7 +105,21 @@ LoadedConfig parse_config(std::string_view text, const std::string& name) {
   return loaded;
 }
 
-LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path), path); }
+LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path, kMostBytes), path); }
+
+void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue& value, const std::string& where) {
+  const Option& option = find_option(key, where);
+  LoadedConfig changed = loaded;
+  option.set(changed.config, value, where);
+  // The run saves its config: what cannot be read back would make a run that cannot be resumed.
+  try {
+    (void)toml::parse("v = " + option.get(changed.config));
+  } catch (const toml::parse_error&) {
+    throw Error(fmt::format("{}: the value of {} is not accepted: text in UTF-8 is wanted", where, key));
+  }
+  changed.origins[key] = where;
+  loaded = std::move(changed);
+}
 
 void apply_override(LoadedConfig& loaded, const std::string& assignment) {
   refuse_long(assignment, "--set");
@@ -115,8 +128,7 @@ void apply_override(LoadedConfig& loaded, const std::string& assignment) {
     throw Error(fmt::format("--set {}: wanted group.name=value", assignment));
   }
   const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
-  const std::string where = "--set";
-  const Option& option = find_option(key, where);
+  find_option(key, "--set");
   // As TOML where it is TOML, as a bare word otherwise.
   toml::table parsed;
   try {
@@ -125,15 +137,7 @@ void apply_override(LoadedConfig& loaded, const std::string& assignment) {
     parsed.clear();
   }
   if (parsed.size() != 1) parsed = toml::table{{"v", value}};
-  LoadedConfig changed = loaded;
-  set_from(changed, *parsed.get("v"), key, where);
-  // The run saves its config: what cannot be read back would make a run that cannot be resumed.
-  try {
-    (void)toml::parse("v = " + option.get(changed.config));
-  } catch (const toml::parse_error&) {
-    throw Error(fmt::format("--set {}: the value is not accepted: text in UTF-8 is wanted", key));
-  }
-  loaded = std::move(changed);
+  set_from(loaded, *parsed.get("v"), key, "--set");
 }
 
 }  // namespace gipo

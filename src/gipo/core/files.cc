@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -72,7 +73,7 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::uint64_t most) {
   const auto refuse = [&path](int error) { throw Error("cannot read " + path + ": " + reason(error)); };
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) refuse(errno);
@@ -80,7 +81,9 @@ std::string read_file(const std::string& path) {
   // The size is only a hint: pipes and /proc report none, and a file may grow while it is read.
   std::string bytes;
   struct stat info {};
-  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) bytes.reserve(static_cast<std::size_t>(info.st_size));
+  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) {
+    bytes.reserve(std::min(static_cast<std::uint64_t>(info.st_size), most));
+  }
   std::array<char, kBufferBytes> block;
   while (true) {
     const ssize_t n = ::read(file.get(), block.data(), block.size());
@@ -88,6 +91,8 @@ std::string read_file(const std::string& path) {
     if (n < 0) refuse(errno);
     if (n == 0) return bytes;
     bytes.append(block.data(), static_cast<std::size_t>(n));
+    if (bytes.size() > most)
+      throw Error("cannot read " + path + ": it holds more than " + std::to_string(most) + " bytes");
   }
 }
 
@@ -109,6 +114,13 @@ void sync_folder(const std::string& path) {
   Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0) fail("cannot open folder", path, errno);
   if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) fail("cannot write to disk", path, errno);
+}
+
+void sync_file(const std::string& path) {
+  pause_for_test();
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) fail("cannot open", path, errno);
+  if (::fsync(file.get()) != 0) fail("cannot write to disk", path, errno);
 }
 
 void make_folder(const std::string& path) {

@@ -6,8 +6,8 @@
 
 namespace gipo {
 
-// The whole file. Throws Error naming the path and the reason.
-std::string read_file(const std::string& path);
+// The whole file. Throws Error naming the path and the reason; also where it holds more than `most` bytes.
+std::string read_file(const std::string& path, std::uint64_t most = ~0ull);
 
 // Writes path so that a reader, or the next start after a crash, finds either the old bytes or the new ones, never a
 // mixture: a temporary file beside it, fsync, rename, fsync of the folder. One writer per path. Throws RunError.
@@ -17,6 +17,7 @@ void write_file_atomic(const std::string& path, std::string_view bytes);
 void write_file_synced(const std::string& path, std::string_view bytes);
 void make_folder(const std::string& path);  // with its parents; one that exists is fine
 void sync_folder(const std::string& path);
+void sync_file(const std::string& path);                             // one that was written before
 void rename_folder(const std::string& from, const std::string& to);  // and syncs the folder that holds it
 void exchange_folders(const std::string& a, const std::string& b);   // at once: neither name is ever missing
 

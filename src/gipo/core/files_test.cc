@@ -6,20 +6,17 @@
 #include <filesystem>
 
 #include "gipo/core/error.h"
+#include "gipo/core/temporary_folder.h"
 
 namespace gipo {
 namespace {
 
 class Files : public ::testing::Test {
  protected:
-  Files() {
-    std::string name = (std::filesystem::temp_directory_path() / "gipo_files_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~Files() override { std::filesystem::remove_all(folder_); }
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string path(const std::string& name) const { return top_ / name; }
 
-  std::string folder_;
+  TemporaryFolder top_;
+  const std::string folder_ = top_.path();
 };
 
 template <class E, class F>

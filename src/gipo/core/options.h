@@ -45,6 +45,8 @@ struct LoadedConfig {
 // Reads a TOML file. Unknown keys, wrong types and values out of range throw Error with file and line.
 LoadedConfig load_config(const std::string& path);
 LoadedConfig parse_config(std::string_view text, const std::string& name);
+// Sets one option; `where` is told in errors. Throws Error, changing nothing, also for text that is not UTF-8.
+void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue& value, const std::string& where);
 // Applies one "a.b=c", c as in TOML or a bare word.
 void apply_override(LoadedConfig& loaded, const std::string& assignment);
 // Every option that is set, with its help as a comment; load_config reads it back to an equal Config.

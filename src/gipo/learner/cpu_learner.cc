@@ -229,11 +229,12 @@ void CpuLearner<T>::apply_gradients() {
   if (stats_.skipped) {
     ++skipped_;
     if (++skipped_in_a_row_ >= o.max_bad_updates) {
+      const auto unsigned_nan = [](double v) { return std::isnan(v) ? std::numeric_limits<double>::quiet_NaN() : v; };
       throw RunError(fmt::format(
           "training diverged: {} updates in a row were not finite (learner.max_bad_updates = {}); last: policy loss "
           "{}, value loss {}, policy gradient norm {}, value gradient norm {}; the weights are those of update {}",
-          skipped_in_a_row_, o.max_bad_updates, stats_.policy_loss, stats_.value_loss, policy_.norm, critic_.norm,
-          version_ - skipped_in_a_row_));
+          skipped_in_a_row_, o.max_bad_updates, unsigned_nan(stats_.policy_loss), unsigned_nan(stats_.value_loss),
+          unsigned_nan(policy_.norm), unsigned_nan(critic_.norm), version_ - skipped_in_a_row_));
     }
     return;
   }

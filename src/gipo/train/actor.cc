@@ -38,6 +38,10 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
   }
 }
 
+void Actor::number_episodes(std::span<const std::int64_t> next) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].episode_number += next[i];
+}
+
 void Actor::observe(const Slot& slot, float* out) {
   slot.env->observe(env_observation_);
   std::transform(env_observation_.begin(), env_observation_.end(), out, [](double v) { return static_cast<float>(v); });

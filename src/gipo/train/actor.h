@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ class Actor {
   Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation = 0);
 
   std::size_t envs() const { return slots_.size(); }
+  // The number of the episode that an environment is in; set where an earlier run left off.
+  std::int64_t episode(std::size_t env) const { return slots_[env].episode_number; }
+  void number_episodes(std::span<const std::int64_t> next);  // [envs]
   // Steps every environment once. env_steps: of the whole run, before this round.
   void step(const Weights& weights, std::int64_t env_steps);
   // Ends all open segments here, as at the end of a rollout.

@@ -28,6 +28,7 @@ struct Shared {
   };
   ClosableQueue<Evaluation> evaluations, results;
 
+  // Held while segments enter the replay, so that a checkpoint has each with the line of its episode or neither.
   std::mutex mutex;
   std::vector<Episode> episodes;
   std::uint64_t rejected = 0;
@@ -55,21 +56,19 @@ struct Shared {
 
 void act(Actor& actor, const WeightStore& store, ReplayBuffer& replay, Shared& shared) {
   const auto steps = static_cast<std::int64_t>(actor.envs());
-  std::vector<Episode> episodes;
   std::uint64_t rejected = 0;
   while (shared.pacer.wait_to_collect()) {
     const std::int64_t before = shared.pacer.begin_steps(steps);
     actor.step(*store.get(), before);
-    actor.drain(replay, episodes);
+    {
+      const std::lock_guard lock(shared.mutex);
+      actor.drain(replay, shared.episodes);
+      shared.rejected += actor.rejected() - rejected;
+      if (actor.rejected() != rejected) shared.last_fault = actor.last_fault();
+      rejected = actor.rejected();
+    }
     // After the drain: an update that waited for these steps must find their segments.
     shared.pacer.end_steps(steps);
-    if (episodes.empty() && actor.rejected() == rejected) continue;
-    const std::lock_guard lock(shared.mutex);
-    shared.episodes.insert(shared.episodes.end(), episodes.begin(), episodes.end());
-    shared.rejected += actor.rejected() - rejected;
-    shared.last_fault = actor.last_fault();
-    rejected = actor.rejected();
-    episodes.clear();
   }
 }
 
@@ -111,23 +110,35 @@ void Trainer::run_async() {
         shared.results.push(std::move(*e));
       }
     });
+    shared.results.close();  // the learner may be waiting for one
   });
 
+  // One at a time: the learner waits for a slow evaluation when the next is due, and a checkpoint for one under way.
+  bool evaluating = false;
+  const auto take_evaluation = [&](const std::optional<Shared::Evaluation>& e) {
+    if (!e) return;
+    log_evaluation(e->weights->version, e->env_steps, e->result);
+    evaluating = false;
+  };
+  const auto begin_evaluation = [&] { evaluating = shared.evaluations.push({env_steps_, store_.get(), {}}); };
+  // With the mutex held.
   const auto take_reports = [&] {
     env_steps_ = shared.pacer.env_steps();
-    while (const std::optional<Shared::Evaluation> e = shared.results.try_pop()) {
-      folder_.evaluation(e->weights->version, e->env_steps, e->result);
-    }
-    const std::lock_guard lock(shared.mutex);
     rejected_ = shared.rejected;
     last_fault_ = shared.last_fault;
     take_episodes(shared.episodes);
+    take_evaluation(shared.results.try_pop());
   };
   shared.guard([&] {
+    // The run was stopped between a checkpoint and the evaluation of its update.
+    if (first > 0 && evaluation_due() && last_evaluation_ < first) begin_evaluation();
     while (!finished() && !interrupted()) {
       const std::optional<Batch*> batch = shared.ready_batches.pop();
       if (!batch) break;
-      take_reports();
+      {
+        const std::lock_guard lock(shared.mutex);
+        take_reports();
+      }
       if (plan_.config.env.normalise_observations) {
         replay_.copy_moments(moments_);
         learner_->set_observation_scale(moments_);
@@ -135,14 +146,19 @@ void Trainer::run_async() {
       update(**batch);
       shared.free_batches.push(*batch);
       shared.pacer.updated(learner_->version());
-      if (evaluation_due()) shared.evaluations.push({env_steps_, store_.get(), {}});
-      checkpoint_if_due();
+      if (evaluation_due() && evaluating) take_evaluation(shared.results.pop());
+      if (checkpoint_due() && !evaluating) {
+        const std::lock_guard lock(shared.mutex);
+        take_reports();
+        submit_checkpoint(false);
+      }
+      if (evaluation_due()) begin_evaluation();
     }
   });
   shared.stop();
   threads.clear();  // joins
-  if (shared.error) std::rethrow_exception(shared.error);
   take_reports();
+  if (shared.error) std::rethrow_exception(shared.error);
 }
 
 }  // namespace gipo

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::uint64_t kMostManifestBytes = 64 * 1024;
 constexpr int kMostDepth = 8;
@@ -73,6 +73,7 @@ void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, s
   const std::string name = folder_name(checkpoint.update);
   const fs::path final_path = fs::path(folder) / name, temporary = fs::path(folder) / (name + ".tmp");
   try {
+    for (const std::string& log : checkpoint.logs) sync_file(log);
     make_folder(folder);
     remove_temporaries(folder);
     make_folder(temporary.string());
@@ -110,7 +111,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   const auto manifest_size = fs::file_size(manifest_path, failed);
   if (failed) damaged("it has no manifest.json");
   if (manifest_size > kMostManifestBytes) damaged("manifest.json is too large to be one");
-  const std::string text = read_file(manifest_path);
+  const std::string text = read_file(manifest_path, kMostManifestBytes);
   // Copying or writing a value that is nested too deep would take the stack with it.
   const auto shallow = [&](int depth, Json::parse_event_t, const Json&) {
     if (depth > kMostDepth) damaged("manifest.json is not a manifest");
@@ -138,7 +139,7 @@ Checkpoint read_checkpoint(const std::string& path) {
       if (size != entry.at("size").get<std::uint64_t>()) {
         damaged(fmt::format("{} has {} bytes, {} were written", name, size, entry.at("size").dump()));
       }
-      std::string bytes = read_file(file);
+      std::string bytes = read_file(file, size);
       if (describe(bytes) != entry) damaged(fmt::format("{} does not match its checksum", name));
       checkpoint.files[name] = std::move(bytes);
     }
@@ -148,13 +149,15 @@ Checkpoint read_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
-std::optional<Checkpoint> newest_checkpoint(const std::string& folder, std::vector<std::string>& passed_over) {
+std::optional<Checkpoint> newest_checkpoint(const std::string& folder, std::vector<std::string>& passed_over,
+                                            const std::function<void(const Checkpoint&)>& check) {
   std::vector<std::int64_t> numbers = list_checkpoints(folder);
   for (std::size_t i = numbers.size(); i-- > 0;) {
     const std::string path = folder + "/" + folder_name(numbers[i]);
     try {
       Checkpoint checkpoint = read_checkpoint(path);
       if (checkpoint.update != numbers[i]) throw Error(path + ": it is the checkpoint of another update");
+      check(checkpoint);
       return checkpoint;
     } catch (const Error& e) {
       passed_over.push_back(fmt::format("checkpoint passed over: {}", e.what()));

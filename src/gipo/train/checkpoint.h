@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -15,16 +16,20 @@ namespace gipo {
 struct Checkpoint {
   std::int64_t update = 0;
   std::map<std::string, std::string> files;  // name -> bytes
+  std::vector<std::string> logs;             // paths that must be on disk before it is: it names positions in them
 };
 
 // Writes checkpoints under RUN/checkpoints so that a crash at any moment leaves every finished one whole:
-//   NUMBER.tmp/ with all files, each synced, the manifest last -> sync folder -> rename to NUMBER -> sync parent -> LATEST.
+//   sync logs -> NUMBER.tmp/ with all files, each synced, the manifest last -> sync folder -> rename to NUMBER
+//   -> sync parent -> LATEST.
 // Throws RunError, and leaves nothing behind but earlier checkpoints. Then removes the oldest beyond `keep`.
 void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, std::int64_t keep);
 
-// The newest checkpoint in the folder whose manifest, sizes and checksums agree. Each newer one that does not is passed
-// over with a line in `passed_over`. Nothing where there is none.
-std::optional<Checkpoint> newest_checkpoint(const std::string& folder, std::vector<std::string>& passed_over);
+// The newest checkpoint in the folder whose manifest, sizes and checksums agree and for which `check` does not throw
+// Error. Each newer one is passed over with a line in `passed_over`. Nothing where there is none.
+std::optional<Checkpoint> newest_checkpoint(
+    const std::string& folder, std::vector<std::string>& passed_over,
+    const std::function<void(const Checkpoint&)>& check = [](const Checkpoint&) {});
 
 // Reads one checkpoint; throws Error that says what is damaged.
 Checkpoint read_checkpoint(const std::string& path);

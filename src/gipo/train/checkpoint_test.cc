@@ -11,6 +11,7 @@
 #include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
+#include "gipo/core/temporary_folder.h"
 
 namespace gipo {
 namespace {
@@ -40,13 +41,6 @@ void set_byte(const std::string& path, std::size_t at, char byte) {
 
 class Checkpoints : public ::testing::Test {
  protected:
-  Checkpoints() {
-    std::string name = (fs::temp_directory_path() / "gipo_checkpoint_XXXXXX").string();
-    top_ = ::mkdtemp(name.data());
-    folder_ = top_ + "/checkpoints";
-  }
-  ~Checkpoints() override { fs::remove_all(top_); }
-
   void write(std::int64_t update, std::int64_t keep = 3) { write_checkpoint(folder_, small(update), keep); }
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   // The newest whole one; -1 without any. Remembers the lines that were said.
@@ -71,7 +65,8 @@ class Checkpoints : public ::testing::Test {
     return names;
   }
 
-  std::string top_, folder_;
+  TemporaryFolder top_;
+  const std::string folder_ = top_ / "checkpoints";
   std::vector<std::string> said_;
 };
 
@@ -147,12 +142,35 @@ TEST_F(Checkpoints, ExtraFileIsIgnored) {
   EXPECT_TRUE(said_.empty());
 }
 
+// A checkpoint names positions in the logs: it may not be there before what it names.
+TEST_F(Checkpoints, LogsThatCannotReachTheDiskMakeNoCheckpoint) {
+  write(1);
+  Checkpoint next = small(2);
+  next.logs = {top_ / "metrics.jsonl"};
+  EXPECT_THROW(write_checkpoint(folder_, next, 3), RunError);
+  EXPECT_EQ(newest(), 1);
+  EXPECT_EQ(entries(), (std::vector<std::string>{"000001", "LATEST"}));
+  overwrite(next.logs[0], "a line\n");
+  write_checkpoint(folder_, next, 3);
+  EXPECT_EQ(newest(), 2);
+}
+
+TEST_F(Checkpoints, OneThatIsRefusedIsPassedOver) {
+  write(1), write(2);
+  const auto found = newest_checkpoint(folder_, said_, [](const Checkpoint& c) {
+    if (c.update == 2) throw Error("not this one");
+  });
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->update, 1);
+  EXPECT_EQ(said_, (std::vector<std::string>{"checkpoint passed over: not this one"}));
+}
+
 TEST_F(Checkpoints, AnotherFormatIsSaid) {
   write(1), write(2);
   // A whole manifest of another version: only the number and the checksum differ.
   const std::string file = path("000002/manifest.json"), begin = "{\"manifest\":";
   std::string text = read_file(file);
-  const std::size_t at = text.find("\"format\":1"), end = text.rfind(",\"crc32c\":\"");
+  const std::size_t at = text.find("\"format\":2"), end = text.rfind(",\"crc32c\":\"");
   ASSERT_NE(at, std::string::npos);
   text[at + 9] = '9';
   char checksum[9];
@@ -160,7 +178,7 @@ TEST_F(Checkpoints, AnotherFormatIsSaid) {
   text.replace(end + 11, 8, checksum);
   overwrite(file, text);
   expect_passed_over("000002", "format 9");
-  EXPECT_NE(said_[0].find("its format is 9, this program reads 1"), std::string::npos) << said_[0];
+  EXPECT_NE(said_[0].find("its format is 9, this program reads 2"), std::string::npos) << said_[0];
 }
 
 TEST_F(Checkpoints, CheckpointOfAnotherUpdateIsPassedOver) {

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "gipo/core/error.h"
+#include "gipo/core/temporary_folder.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo {
@@ -19,11 +20,9 @@ namespace fs = std::filesystem;
 class Doctor : public ::testing::Test {
  protected:
   Doctor() {
-    std::string name = (fs::temp_directory_path() / "gipo_doctor_XXXXXX").string();
-    top_ = ::mkdtemp(name.data());
     LoadedConfig loaded;
     Config& c = loaded.config;
-    c.run.dir = top_;
+    c.run.dir = top_.path();
     c.run.name = "run";
     c.env.count = 2;
     c.policy.hidden = {8};
@@ -41,7 +40,6 @@ class Doctor : public ::testing::Test {
     Trainer(plan, folder, hooks).run();
     run_ = plan.run_dir;
   }
-  ~Doctor() override { fs::remove_all(top_); }
 
   std::string path(const std::string& name) const { return run_ + "/" + name; }
   void look() { found_ = examine(run_); }
@@ -78,14 +76,15 @@ class Doctor : public ::testing::Test {
     write_file_atomic(path(name), bytes);
   }
 
-  std::string top_, run_;
+  TemporaryFolder top_;
+  std::string run_;
   Diagnosis found_;
 };
 
 TEST_F(Doctor, AWholeRunIsGoodAndNothingIsTouched) {
   const auto snapshot = [&] {
     std::map<std::string, std::string> files;
-    for (const auto& entry : fs::recursive_directory_iterator(top_)) {
+    for (const auto& entry : fs::recursive_directory_iterator(top_.path())) {
       files[entry.path().string()] = entry.is_regular_file() ? read_file(entry.path().string()) : "";
     }
     return files;
@@ -101,8 +100,8 @@ TEST_F(Doctor, AWholeRunIsGoodAndNothingIsTouched) {
 }
 
 TEST_F(Doctor, WhatIsNotARunFolderIsRefused) {
-  EXPECT_THROW(examine(top_), Error);
-  EXPECT_THROW(examine(top_ + "/absent"), Error);
+  EXPECT_THROW(examine(top_.path()), Error);
+  EXPECT_THROW(examine(top_ / "absent"), Error);
   EXPECT_THROW(examine(path("config.toml")), Error);
 }
 

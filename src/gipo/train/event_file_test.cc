@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gipo/core/checksum.h"
+#include "gipo/core/temporary_folder.h"
 
 namespace gipo {
 namespace {
@@ -41,14 +42,8 @@ std::string raw(T value) {
 
 class EventFiles : public ::testing::Test {
  protected:
-  EventFiles() {
-    std::string name = (std::filesystem::temp_directory_path() / "gipo_events_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-    path_ = folder_ + "/events.out.tfevents.0";
-  }
-  ~EventFiles() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_, path_;
+  TemporaryFolder folder_;
+  const std::string path_ = folder_ / "events.out.tfevents.0";
 };
 
 TEST_F(EventFiles, BeginsWithTheVersion) {

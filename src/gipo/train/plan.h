@@ -18,7 +18,8 @@ struct Plan {
   ModelSpec model;
   std::string name, run_dir;
 
-  // The dial: window = capacity / env_steps_per_update.
+  // The dial: window = capacity / env_steps_per_update. A run that is lengthened keeps the dial of its beginning.
+  std::int64_t dial_updates = 0;  // learner.updates then
   std::int64_t capacity = 0;
   double env_steps_per_update = 0;
   double window = 0;
@@ -36,6 +37,7 @@ struct Plan {
   // Whether those can be counted: no more than 1e15.
   bool countable() const;
   std::size_t replay_bytes() const;
+  double memory_bytes() const;  // replay, networks and their optimizer, about
   ReplayShape replay_shape() const;
   LearnerSetup learner_setup() const;
 };

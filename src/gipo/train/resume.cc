@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "gipo/core/error.h"
+#include "gipo/train/state_fields.h"
 
 namespace gipo {
 namespace {
@@ -16,51 +17,56 @@ using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kFreeOptions = {"run.dir", "run.name", "run.threads", "learner.updates"};
 constexpr std::array<std::string_view, 3> kFreeGroups = {"eval", "log", "checkpoint"};
-constexpr std::size_t kMostStateBytes =
-    256 * 1024;  // many times what is written; it bounds the time that parsing takes
-
-[[noreturn]] void refuse(const std::string& key, const Json& value) {
-  throw Error(fmt::format("{} = {} is not accepted", key, value.is_number() ? value.dump() : "not a number"));
-}
-
-std::int64_t read_whole(const Json& from, const std::string& key, std::int64_t low, std::int64_t high) {
-  const Json& value = from.at(key);
-  if (!value.is_number_integer()) refuse(key, value);
-  const auto v = value.get<std::int64_t>();  // one beyond its range becomes negative
-  if (v < low || v > high) refuse(key, value);
-  return v;
-}
-
-double read_positive(const Json& from, const std::string& key) {
-  const double v = from.at(key).get<double>();
-  if (!(v > 0) || !std::isfinite(v)) refuse(key, from.at(key));
-  return v;
-}
+constexpr std::int64_t kMostUpdates = 1'000'000'000'000;
 
 // The dial of the run's beginning in place of the plan's own.
 void read_dial(const Json& dial, Plan& plan) {
-  constexpr std::int64_t kMost = 1'000'000'000'000;
   plan.capacity = read_whole(dial, "capacity", static_cast<std::int64_t>(plan.segment_length), 10'000'000'000);
-  plan.env_steps_per_update = read_positive(dial, "env_steps_per_update");
-  plan.window = read_positive(dial, "window");
-  plan.t_old = read_whole(dial, "t_old", 1, kMost);
-  plan.warmup = read_whole(dial, "warmup", 1, kMost);
+  plan.env_steps_per_update = read_real(dial, "env_steps_per_update", 1e-9, 1e12);
+  plan.window = read_real(dial, "window", 1e-9, 1e15);
+  plan.t_old = read_whole(dial, "t_old", 1, kMostUpdates);
+  plan.warmup = read_whole(dial, "warmup", 1, kMostUpdates);
   // Follows from options that cannot change.
   read_whole(dial, "updates_per_rollout", plan.updates_per_rollout, plan.updates_per_rollout);
 }
 
-LogPositions read_positions(const Json& logs) {
+LogPositions read_positions(const Json& state) {
   LogPositions positions;
+  const Json& logs = state.at("logs");
   for (const auto& [name, value] : logs.items()) {
     // These files will be cut: none outside the run folder.
     if (name.find_first_of(std::string_view("/\0", 2)) != std::string::npos) throw Error("logs names no log: " + name);
-    if (!value.is_number_unsigned()) refuse("logs." + name, value);
-    positions[name] = value.get<std::uint64_t>();
+    positions[name] = static_cast<std::uint64_t>(read_whole(logs, name, 0, std::numeric_limits<std::int64_t>::max()));
   }
   return positions;
 }
 
+// The plan of the run's beginning, but for the options that may change.
+Plan plan_of(const LoadedConfig& now, const Json& state, std::int64_t update) {
+  const std::int64_t updates = now.config.learner.updates;
+  if (updates < update) {
+    throw Error(
+        fmt::format("learner.updates = {} is not accepted: the run has made {} updates already", updates, update));
+  }
+  const Json& dial = state.at("dial");
+  Plan plan = plan_with_dial_of(now, read_whole(dial, "updates", 1, kMostUpdates));
+  read_dial(dial, plan);
+  if (!plan.countable()) {
+    throw Error(
+        fmt::format("learner.updates = {} is not accepted: the run would take more than 1e15 env steps", updates));
+  }
+  return plan;
+}
+
 }  // namespace
+
+Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then) {
+  const std::int64_t updates = config.config.learner.updates;
+  config.config.learner.updates = updates_then;
+  Plan plan = make_plan(config);
+  plan.config.learner.updates = updates;
+  return plan;
+}
 
 void refuse_changes(const Config& then, const Config& now, const std::string& where) {
   for (const OptionGroup& group : option_table()) {
@@ -82,35 +88,32 @@ ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int
   ResumePoint point;
   const std::string folder = run_dir + "/" + kCheckpointFolder;
   LoadedConfig now = load_config(run_dir + "/config.toml");
-  std::optional<Checkpoint> checkpoint = newest_checkpoint(folder, point.passed_over);
+  if (updates) set_option(now, "learner.updates", *updates, "--updates");
+  Json state;
+  const auto usable = [&](const Checkpoint& c) {
+    const auto text = c.files.find("state.json");
+    const auto refuse = [&](const std::string& why) {
+      throw Error(fmt::format("{}/{:06}: {}", folder, c.update, why));
+    };
+    if (text == c.files.end()) refuse("it has no state.json");
+    try {
+      state = parse_state(text->second);
+      point.positions = read_positions(state);
+    } catch (const std::exception& e) {
+      refuse(e.what());
+    }
+    if (const std::string why = logs_fall_short(run_dir, point.positions); !why.empty()) refuse(why);
+  };
+  std::optional<Checkpoint> checkpoint = newest_checkpoint(folder, point.passed_over, usable);
   if (!checkpoint) {
     throw Error(fmt::format("{}: no whole checkpoint to resume from{}", folder,
                             point.passed_over.empty() ? "" : "; " + point.passed_over.front()));
   }
   point.checkpoint = std::move(*checkpoint);
   try {
-    const std::string& text = point.checkpoint.files["state.json"];
-    if (text.size() > kMostStateBytes) throw Error(fmt::format("{}: state.json is too large to be one", folder));
-    const Json state = Json::parse(text);
     const LoadedConfig then = parse_config(state.at("config").get<std::string>(), "the checkpoint's config");
     refuse_changes(then.config, now.config, run_dir + "/config.toml");
-    if (updates) now.config.learner.updates = *updates;
-    if (now.config.learner.updates < point.checkpoint.update) {
-      throw Error(fmt::format("learner.updates = {} is not accepted: the run has made {} updates already",
-                              now.config.learner.updates, point.checkpoint.update));
-    }
-    point.positions = read_positions(state.at("logs"));
-    // The dial stays as it was when the run began: a longer run must not change what the replay holds.
-    now.config.learner.updates = std::max(now.config.learner.updates, point.checkpoint.update);
-    LoadedConfig at_start = now;
-    at_start.config.learner.updates = then.config.learner.updates;
-    point.plan = make_plan(at_start);
-    point.plan.config.learner.updates = now.config.learner.updates;
-    read_dial(state.at("dial"), point.plan);
-    if (!point.plan.countable()) {
-      throw Error(fmt::format("learner.updates = {} is not accepted: the run would take more than 1e15 env steps",
-                              now.config.learner.updates));
-    }
+    point.plan = plan_of(now, state, point.checkpoint.update);
     point.plan.run_dir = run_dir;
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("{}: checkpoint {}: state.json: {}", folder, point.checkpoint.update, e.what()));

@@ -22,6 +22,10 @@ struct ResumePoint {
 // checkpoint or where the config was changed in a way that would make another run of it.
 ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int64_t> updates);
 
+// The plan of a config whose learner.updates was another when the dial was made; the dial stays as it was then: a longer
+// run must not change what the replay holds.
+Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then);
+
 // Throws Error, naming the first option that differs and may not. What may: run.dir, run.name, run.threads,
 // learner.updates and all of eval, log and checkpoint.
 void refuse_changes(const Config& then, const Config& now, const std::string& where);

@@ -20,6 +20,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
+constexpr std::string_view kEventPrefix = "events.out.tfevents.";
+
+bool is_event_file(const std::string& name) { return name.starts_with(kEventPrefix); }
+
 // Figures have the precision of 32-bit floats, as TensorBoard keeps them, so that both files say the same.
 void append_number(std::string& line, double value) {
   const auto v = static_cast<float>(value);
@@ -76,10 +80,6 @@ RunFolder::RunFolder(const Plan& plan, std::string command, std::function<double
   fs::create_directories(path_, failed);
   if (failed) throw Error(fmt::format("cannot create the run folder {}: {}", path_, failed.message()));
   lock_ = std::make_unique<FileLock>(path_ + "/lock", "run folder " + path_);
-  write_file_atomic(path_ + "/config.toml", config_to_toml(plan.config));
-  if (plan.config.log.tensorboard) {
-    events_name_ = fmt::format("events.out.tfevents.{:010}.gipo", static_cast<std::int64_t>(wall_time_()));
-  }
   open(nullptr);
 }
 
@@ -88,12 +88,13 @@ RunFolder::RunFolder(const Plan& plan, std::string command, std::function<double
     : plan_(plan), path_(plan.run_dir), command_(std::move(command)), wall_time_(std::move(wall_time)) {
   lock_ = std::make_unique<FileLock>(path_ + "/lock", "run folder " + path_);
   for (const auto& [name, size] : positions) {
-    if (name.starts_with("events.")) events_name_ = name;
+    if (is_event_file(name)) events_name_ = name;
   }
   open(&positions);
 }
 
 void RunFolder::open(const LogPositions* positions) {
+  write_file_atomic(path_ + "/config.toml", config_to_toml(plan_.config));
   const auto keep = [&](const std::string& name) {
     if (!positions) return AppendFile::kKeepAll;
     const auto it = positions->find(name);
@@ -106,7 +107,10 @@ void RunFolder::open(const LogPositions* positions) {
   episodes_ = file("episodes.jsonl");
   evaluations_ = file("evaluations.jsonl");
   log_ = file("log.txt");
-  if (!events_name_.empty()) {
+  if (plan_.config.log.tensorboard) {
+    if (events_name_.empty()) {
+      events_name_ = fmt::format("{}{:010}.gipo", kEventPrefix, static_cast<std::int64_t>(wall_time_()));
+    }
     events_ = std::make_unique<EventFile>(path_ + "/" + events_name_, wall_time_(), keep(events_name_));
   }
 }
@@ -117,6 +121,22 @@ LogPositions RunFolder::positions() const {
                       {"evaluations.jsonl", evaluations_->position()}};
   if (events_) all[events_name_] = events_->position();
   return all;
+}
+
+std::string logs_fall_short(const std::string& run_dir, const LogPositions& positions) {
+  for (const auto& [name, position] : positions) {
+    const std::string path = run_dir + "/" + name;
+    std::error_code failed;
+    const auto found = fs::file_size(path, failed);
+    if (failed && is_event_file(name)) continue;  // made from metrics.jsonl's figures; a new one is begun
+    const std::uint64_t size = failed ? 0 : found;
+    if (size < position) return fmt::format("{} has {} bytes, and had {} when it was made", name, size, position);
+    if (position == 0 || !name.ends_with(".jsonl")) continue;
+    std::ifstream in(path, std::ios::binary);
+    in.seekg(static_cast<std::streamoff>(position - 1));
+    if (in.get() != '\n') return fmt::format("{} was changed: its place there is inside a line", name);
+  }
+  return {};
 }
 
 void RunFolder::metrics(std::int64_t update, std::int64_t env_steps, const Figures& figures,

@@ -41,7 +41,7 @@ class RunFolder {
  public:
   // Creates it; throws Error when it exists. wall_time: seconds since 1970, for TensorBoard and log.txt alone.
   RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time);
-  // Opens that of an earlier run where a checkpoint left it.
+  // Opens that of an earlier run where a checkpoint left it, and saves the plan's config, which may be another by now.
   RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time, const LogPositions& positions);
 
   void metrics(std::int64_t update, std::int64_t env_steps, const Figures& figures, const Diagnostics& diagnostics);
@@ -71,6 +71,9 @@ class RunFolder {
   std::vector<std::string> warnings_;
   std::set<std::string> told_;  // warnings since the logs were last written whole
 };
+
+// Why a run cannot go on from these positions: a log that is shorter, or was changed. Empty where it can.
+std::string logs_fall_short(const std::string& run_dir, const LogPositions& positions);
 
 inline constexpr const char* kCheckpointFolder = "checkpoints";
 inline constexpr const char* kPolicyFile = "policy.safetensors";

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "gipo/core/error.h"
+#include "gipo/core/temporary_folder.h"
 
 namespace gipo {
 namespace {
@@ -20,14 +21,11 @@ namespace fs = std::filesystem;
 class RunFolders : public ::testing::Test {
  protected:
   RunFolders() {
-    std::string name = (fs::temp_directory_path() / "gipo_run_XXXXXX").string();
-    top_ = ::mkdtemp(name.data());
     LoadedConfig loaded;
-    loaded.config.run.dir = top_ + "/runs";
+    loaded.config.run.dir = top_ / "runs";
     loaded.config.run.name = "one";
     plan_ = make_plan(loaded);
   }
-  ~RunFolders() override { fs::remove_all(top_); }
 
   RunFolder make(const std::string& command = "gipo train") {
     return RunFolder(plan_, command, [] { return 1.7e9; });
@@ -39,14 +37,14 @@ class RunFolders : public ::testing::Test {
     return all;
   }
 
-  std::string top_;
+  TemporaryFolder top_;
   Plan plan_;
   Diagnostics diagnostics_;
 };
 
 TEST_F(RunFolders, HoldsTheConfigThatReadsBack) {
   const RunFolder folder = make();
-  EXPECT_EQ(folder.path(), top_ + "/runs/one");
+  EXPECT_EQ(folder.path(), top_ / "runs/one");
   EXPECT_EQ(config_to_toml(load_config(folder.path() + "/config.toml").config), config_to_toml(plan_.config));
 }
 
@@ -63,7 +61,7 @@ TEST_F(RunFolders, ExistingFolderIsRefusedAndLeftAlone) {
 }
 
 TEST_F(RunFolders, FolderThatCannotBeMadeIsNamed) {
-  write_file_atomic(top_ + "/runs", "a file where the folder should be");
+  write_file_atomic(top_ / "runs", "a file where the folder should be");
   EXPECT_THROW(make(), Error);
 }
 
@@ -141,7 +139,7 @@ TEST_F(RunFolders, SummaryHoldsWindowMeansAndFingerprints) {
 }
 
 TEST_F(RunFolders, WindowIsTheLastFifthOfTheEnvironmentSteps) {
-  const std::string path = top_ + "/metrics.jsonl";
+  const std::string path = top_ / "metrics.jsonl";
   std::string text;
   for (int i = 1; i <= 100; ++i) {
     // Figures of the first four fifths would be seen at once; one figure is missing now and then.
@@ -159,9 +157,9 @@ TEST_F(RunFolders, WindowIsTheLastFifthOfTheEnvironmentSteps) {
 }
 
 TEST_F(RunFolders, WindowOfNothingIsEmpty) {
-  write_file_atomic(top_ + "/empty", "");
-  EXPECT_TRUE(window_means(top_ + "/empty").empty());
-  EXPECT_TRUE(window_means(top_ + "/missing").empty());
+  write_file_atomic(top_ / "empty", "");
+  EXPECT_TRUE(window_means(top_ / "empty").empty());
+  EXPECT_TRUE(window_means(top_ / "missing").empty());
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 namespace gipo {
 namespace {
 
-constexpr std::size_t kRecentEpisodes = 100;
+// A broken invariant is a defect of ours: what is in memory then is not to be trusted.
+bool trusted(const std::exception& e) { return dynamic_cast<const InvariantError*>(&e) == nullptr; }
 
 }  // namespace
 
@@ -27,6 +28,7 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
       checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
   for (std::size_t i = 0; i < plan.actors; ++i) actors_.push_back(std::make_unique<Actor>(plan, i));
   recent_.reserve(kRecentEpisodes);
+  next_episode_.assign(plan.envs(), 0);
   store_.publish(*learner_);
 }
 
@@ -35,24 +37,23 @@ RunSummary Trainer::run() {
       "start: {} updates, {} env steps, window {:.6g} updates = capacity {} / {:.6g} env steps per update",
       plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity, plan_.env_steps_per_update));
   try {
-    if (plan_.config.run.mode == "lockstep") {
+    if (lockstep()) {
       run_lockstep();
     } else {
       run_async();
     }
     // Before the last evaluation, which a longer run would not make here.
-    submit_checkpoint();
+    submit_checkpoint(lockstep());
     checkpoints_.finish();
     pass_on_warnings();
     folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
     if (finished()) {
       eval_return_ = evaluate(plan_.model, *store_.get(), eval_task(learner_->version()));
-      folder_.evaluation(learner_->version(), env_steps_, eval_return_);
+      log_evaluation(learner_->version(), env_steps_, eval_return_);
     }
   } catch (const std::exception& e) {
     folder_.log(fmt::format("failed: {}", e.what()));
-    // Between two updates an async run is whole; a lockstep run has its checkpoint of before.
-    if (plan_.config.run.mode == "async") submit_checkpoint();
+    if (trusted(e)) submit_checkpoint(false);
     checkpoints_.finish();
     pass_on_warnings();
     // The last good weights: no update that is not finite reaches them.
@@ -84,9 +85,9 @@ void Trainer::run_lockstep() {
     update(batch);
     if (evaluation_due()) {
       const ReturnStats result = evaluate(plan_.model, *store_.get(), eval_task(learner_->version()));
-      folder_.evaluation(learner_->version(), env_steps_, result);
+      log_evaluation(learner_->version(), env_steps_, result);
     }
-    checkpoint_if_due();
+    if (checkpoint_due()) submit_checkpoint(true);
   }
 }
 
@@ -163,6 +164,7 @@ void Trainer::take_episodes(std::vector<Episode>& episodes) {
     } else {
       recent_[static_cast<std::size_t>(episode_count_) % kRecentEpisodes] = e.episode_return;
     }
+    next_episode_[e.env] = e.number + 1;
     ++episode_count_;
   }
   episodes.clear();
@@ -181,6 +183,11 @@ bool Trainer::evaluation_due() const {
   return every > 0 && learner_->version() % every == 0 && !finished();
 }
 
+void Trainer::log_evaluation(std::int64_t update, std::int64_t env_steps, const ReturnStats& result) {
+  folder_.evaluation(update, env_steps, result);
+  last_evaluation_ = update;
+}
+
 RunSummary Trainer::summary(const std::string& ended) const {
   RunSummary s;
   s.ended = ended;
@@ -189,7 +196,7 @@ RunSummary Trainer::summary(const std::string& ended) const {
   s.episodes = episode_count_;
   s.skipped_updates = learner_->skipped_updates();
   s.rejected_segments = rejected_;
-  if (plan_.config.run.mode == "lockstep") {  // also those of a collection that failed
+  if (lockstep()) {  // also those of a collection that failed
     s.rejected_segments = 0;
     for (const auto& actor : actors_) s.rejected_segments += actor->rejected();
   }

@@ -15,6 +15,8 @@
 
 namespace gipo {
 
+inline constexpr std::size_t kRecentEpisodes = 100;
+
 // Where a run stands, for whoever shows it.
 struct Progress {
   std::int64_t update = 0, updates = 0, env_steps = 0, total_env_steps = 0, episodes = 0;
@@ -40,20 +42,23 @@ class Trainer {
  public:
   Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks);
 
-  // Takes up the run where a checkpoint left it; before run(). A lockstep run goes on with the same bytes; an async one
-  // has lost its open segments alone.
+  // Takes up the run where a checkpoint left it; before run(). A lockstep run goes on with the same bytes; an async one,
+  // and one that had failed, has lost its open segments alone.
   void restore(const Checkpoint& checkpoint);
 
-  // To the end, to an interruption, or to an error, which is rethrown after the summary has been written.
+  // To the end, to an interruption, or to an error, which is rethrown after a checkpoint and the summary were written.
   RunSummary run();
 
  private:
   void run_lockstep();
   void collect(std::int64_t due);
   void run_async();
-  Checkpoint make_checkpoint();
-  void checkpoint_if_due();
-  void submit_checkpoint();
+  // Without the actors where they are on their way (async) or in the middle of a collection (a failure).
+  Checkpoint make_checkpoint(bool with_actors);
+  bool checkpoint_due();
+  void submit_checkpoint(bool with_actors);
+  void restart_actors(const Checkpoint& checkpoint);
+  bool lockstep() const { return plan_.config.run.mode == "lockstep"; }
   void pass_on_warnings();
   double seconds() const { return seconds_before_ + hooks_.seconds(); }
   bool interrupted() const { return hooks_.stop && hooks_.stop->load(std::memory_order_relaxed); }
@@ -65,6 +70,7 @@ class Trainer {
   ReturnStats recent_returns() const;
   EvalTask eval_task(std::int64_t update) const;
   bool evaluation_due() const;
+  void log_evaluation(std::int64_t update, std::int64_t env_steps, const ReturnStats& result);
   RunSummary summary(const std::string& ended) const;
 
   const Plan& plan_;
@@ -78,9 +84,12 @@ class Trainer {
   RunningMoments moments_;
   CheckpointWriter checkpoints_;
   double checkpoint_seconds_ = 0;  // when the last one was begun
+  bool checkpoint_due_ = false;
   double seconds_before_ = 0;      // of the run before it was resumed
   std::uint64_t incarnation_ = 0;  // how often it was resumed
   std::int64_t env_steps_ = 0, episode_count_ = 0;
+  std::vector<std::int64_t> next_episode_;  // [envs] as logged
+  std::int64_t last_evaluation_ = 0;        // the update of the last one logged
   std::uint64_t rejected_ = 0, rejected_told_ = 0;
   std::string last_fault_;      // of an environment, in words
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring

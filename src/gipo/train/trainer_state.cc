@@ -7,6 +7,7 @@
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/train/state_fields.h"
 #include "gipo/train/trainer.h"
 #include "gipo/train/version.h"
 
@@ -14,6 +15,10 @@ namespace gipo {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kActors = "actors.bin";
+constexpr const char* kEpisodes = "episodes.bin";  // in its place where the actors are not saved
+constexpr std::int64_t kMostCount = std::int64_t{1} << 62;
 
 const std::string& file_of(const Checkpoint& checkpoint, const std::string& name) {
   const auto it = checkpoint.files.find(name);
@@ -35,7 +40,7 @@ void load_file(const Checkpoint& checkpoint, const std::string& name, F&& f) {
 
 }  // namespace
 
-Checkpoint Trainer::make_checkpoint() {
+Checkpoint Trainer::make_checkpoint(bool with_actors) {
   folder_.flush();
   Checkpoint checkpoint;
   checkpoint.update = learner_->version();
@@ -46,11 +51,14 @@ Checkpoint Trainer::make_checkpoint() {
   out.reserve(plan_.replay_bytes() + plan_.replay_bytes() / 4);
   replay_.save(out);
   checkpoint.files["replay.bin"] = out.take();
-  // The actors of an async run are on their way: their open segments are what such a run loses.
-  if (plan_.config.run.mode == "lockstep") {
+  if (with_actors) {
     for (const auto& actor : actors_) actor->save(out);
-    checkpoint.files["actors.bin"] = out.take();
+  } else {
+    out.array(next_episode_);
   }
+  checkpoint.files[with_actors ? kActors : kEpisodes] = out.take();
+  const LogPositions positions = folder_.positions();
+  for (const auto& [name, bytes] : positions) checkpoint.logs.push_back(folder_.path() + "/" + name);
   Json recent = Json::array();
   for (const double r : recent_) recent.push_back(std::isfinite(r) ? Json(r) : Json(nullptr));
   const Json state = {{"gipo_version", version()},
@@ -60,17 +68,19 @@ Checkpoint Trainer::make_checkpoint() {
                       {"env_steps", env_steps_},
                       {"episodes", episode_count_},
                       {"rejected_segments", rejected_},
+                      {"last_evaluation", last_evaluation_},
                       {"recent_returns", recent},
                       {"seconds", seconds()},
                       {"incarnation", incarnation_},
                       {"dial",
-                       {{"capacity", plan_.capacity},
+                       {{"updates", plan_.dial_updates},
+                        {"capacity", plan_.capacity},
                         {"env_steps_per_update", plan_.env_steps_per_update},
                         {"window", plan_.window},
                         {"t_old", plan_.t_old},
                         {"warmup", plan_.warmup},
                         {"updates_per_rollout", plan_.updates_per_rollout}}},
-                      {"logs", folder_.positions()}};
+                      {"logs", positions}};
   checkpoint.files["state.json"] = state.dump(2) + "\n";
   return checkpoint;
 }
@@ -79,45 +89,65 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   load_file(checkpoint, "learner.bin", [&](ByteReader& in) { learner_->load(in); });
   load_file(checkpoint, "replay.bin", [&](ByteReader& in) { replay_.load(in); });
   try {
-    const Json state = Json::parse(file_of(checkpoint, "state.json"));
-    env_steps_ = state.at("env_steps").get<std::int64_t>();
-    episode_count_ = state.at("episodes").get<std::int64_t>();
-    rejected_ = state.at("rejected_segments").get<std::uint64_t>();
-    seconds_before_ = state.at("seconds").get<double>();
-    incarnation_ = state.at("incarnation").get<std::uint64_t>() + 1;
+    const nlohmann::json state = parse_state(file_of(checkpoint, "state.json"));
+    read_whole(state, "update", learner_->version(), learner_->version());
+    env_steps_ = read_whole(state, "env_steps", 0, kMostCount);
+    episode_count_ = read_whole(state, "episodes", 0, kMostCount);
+    rejected_ = static_cast<std::uint64_t>(read_whole(state, "rejected_segments", 0, kMostCount));
+    last_evaluation_ = read_whole(state, "last_evaluation", 0, learner_->version());
+    seconds_before_ = read_real(state, "seconds", 0, 1e15);
+    checkpoint_seconds_ = seconds();
+    incarnation_ = static_cast<std::uint64_t>(read_whole(state, "incarnation", 0, kMostCount)) + 1;
     recent_.clear();
-    for (const Json& r : state.at("recent_returns")) {
+    for (const nlohmann::json& r : state.at("recent_returns")) {
       recent_.push_back(r.is_number() ? r.get<double>() : std::numeric_limits<double>::quiet_NaN());
     }
+    const auto due = std::min<std::int64_t>(episode_count_, kRecentEpisodes);
+    if (std::ssize(recent_) != due)
+      throw Error(fmt::format("recent_returns has {} values, not {}", recent_.size(), due));
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("checkpoint {}: state.json: {}", checkpoint.update, e.what()));
   }
-  if (plan_.config.run.mode == "lockstep") {
-    load_file(checkpoint, "actors.bin", [&](ByteReader& in) {
+  if (lockstep() && checkpoint.files.contains(kActors)) {
+    load_file(checkpoint, kActors, [&](ByteReader& in) {
       for (const auto& actor : actors_) actor->load(in);
     });
+    for (std::size_t i = 0; i < next_episode_.size(); ++i) {
+      next_episode_[i] = actors_[i / plan_.envs_per_actor]->episode(i % plan_.envs_per_actor);
+    }
   } else {
-    actors_.clear();
-    for (std::size_t i = 0; i < plan_.actors; ++i) actors_.push_back(std::make_unique<Actor>(plan_, i, incarnation_));
+    restart_actors(checkpoint);
   }
   store_.publish(*learner_);
   folder_.log(fmt::format("resumed at update {}, {} env steps", learner_->version(), env_steps_));
 }
 
-void Trainer::checkpoint_if_due() {
+// New episodes, from random streams of their own; only the numbering goes on.
+void Trainer::restart_actors(const Checkpoint& checkpoint) {
+  load_file(checkpoint, kEpisodes, [&](ByteReader& in) { in.array_into(std::span<std::int64_t>(next_episode_)); });
+  for (const std::int64_t n : next_episode_) {
+    if (n < 0 || n > kMostCount) throw Error(fmt::format("checkpoint {}: {} is damaged", checkpoint.update, kEpisodes));
+  }
+  actors_.clear();
+  for (std::size_t i = 0; i < plan_.actors; ++i) {
+    actors_.push_back(std::make_unique<Actor>(plan_, i, incarnation_));
+    actors_.back()->number_episodes(std::span(next_episode_).subspan(i * plan_.envs_per_actor, plan_.envs_per_actor));
+  }
+}
+
+bool Trainer::checkpoint_due() {
   const CheckpointOptions& o = plan_.config.checkpoint;
-  const bool by_updates = o.every_updates > 0 && learner_->version() % o.every_updates == 0;
-  const bool by_time = o.every_minutes > 0 && seconds() - checkpoint_seconds_ >= 60 * o.every_minutes;
-  if (finished() || (!by_updates && !by_time)) return;
-  submit_checkpoint();
-  pass_on_warnings();
+  if (o.every_updates > 0 && learner_->version() % o.every_updates == 0) checkpoint_due_ = true;
+  if (o.every_minutes > 0 && seconds() - checkpoint_seconds_ >= 60 * o.every_minutes) checkpoint_due_ = true;
+  return checkpoint_due_ && !finished();
 }
 
 // A log that cannot be written is a checkpoint that cannot be resumed from: the one before stays.
-void Trainer::submit_checkpoint() {
+void Trainer::submit_checkpoint(bool with_actors) {
   checkpoint_seconds_ = seconds();
+  checkpoint_due_ = false;
   try {
-    checkpoints_.submit(make_checkpoint());
+    checkpoints_.submit(make_checkpoint(with_actors));
   } catch (const RunError& e) {
     const std::string text = fmt::format("checkpoint {} was not written: {}", learner_->version(), e.what());
     folder_.log("warning: " + text);

@@ -1,14 +1,19 @@
 #include "gipo/train/trainer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/core/temporary_folder.h"
+#include "gipo/train/resume.h"
 
 namespace gipo {
 namespace {
@@ -42,14 +47,10 @@ class Faulty final : public Env {
 const RegisterEnv kFaulty{{"Faulty-v0", "for tests", 1, ActionSpace::discrete(2), 30},
                           [] { return std::make_unique<Faulty>(); }};
 
-// A folder of its own for each test, removed afterwards.
 class Training : public ::testing::Test {
  protected:
   Training() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    dir_ = fs::temp_directory_path() / ("gipo-" + std::string(info->name()) + "-" + std::to_string(::getpid()));
-    fs::remove_all(dir_);
-    loaded_.config.run.dir = dir_.string();
+    loaded_.config.run.dir = dir_.path();
     loaded_.config.env.count = 2;
     loaded_.config.policy.hidden = {8};
     loaded_.config.learner.batch_size = 64;
@@ -58,10 +59,7 @@ class Training : public ::testing::Test {
     loaded_.config.eval.episodes = 2;
     loaded_.config.log.every_updates = 5;
   }
-  ~Training() override {
-    fs::remove_all(dir_);
-    trouble.period = 0;
-  }
+  ~Training() override { trouble.period = 0; }
 
   RunSummary run(const std::string& name) {
     loaded_.config.run.name = name;
@@ -74,14 +72,34 @@ class Training : public ::testing::Test {
     hooks.warn = [this](const std::string& text) { warnings_ += text + "\n"; };
     return Trainer(plan, folder, hooks).run();
   }
-  std::string file(const std::string& run, const std::string& name) { return read_file((dir_ / run / name).string()); }
+  RunSummary go_on(const std::string& name, std::optional<std::int64_t> updates = std::nullopt) {
+    const ResumePoint point = find_resume_point(dir_ / name, updates);
+    RunFolder folder(
+        point.plan, "test", [] { return 0.0; }, point.positions);
+    TrainerHooks hooks;
+    hooks.seconds = [] { return 0.0; };
+    Trainer trainer(point.plan, folder, hooks);
+    trainer.restore(point.checkpoint);
+    return trainer.run();
+  }
+  // Environment and number of every episode in the log.
+  std::vector<std::pair<std::int64_t, std::int64_t>> episodes(const std::string& run) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> all;
+    std::istringstream lines(file(run, "episodes.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      all.emplace_back(json.at("env").get<std::int64_t>(), json.at("episode").get<std::int64_t>());
+    }
+    return all;
+  }
+  std::string file(const std::string& run, const std::string& name) { return read_file(dir_ / run + "/" + name); }
   void expect_same(const std::string& a, const std::string& b) {
     for (const char* name : {"metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors"}) {
       EXPECT_EQ(file(a, name), file(b, name)) << name;
     }
   }
 
-  fs::path dir_;
+  TemporaryFolder dir_;
   LoadedConfig loaded_;
   std::atomic<bool> stop_{false};
   Progress last_;
@@ -143,8 +161,8 @@ TEST_F(Training, InterruptionSavesThePolicyAndSaysSo) {
   stop_ = true;
   const RunSummary s = run("a");
   EXPECT_EQ(s.ended, "interrupted");
-  EXPECT_TRUE(fs::exists(dir_ / "a" / "policy.safetensors"));
-  EXPECT_TRUE(fs::exists(dir_ / "a" / "summary.json"));
+  EXPECT_TRUE(fs::exists(dir_ / "a/policy.safetensors"));
+  EXPECT_TRUE(fs::exists(dir_ / "a/summary.json"));
 }
 
 TEST_F(Training, ARunThatDivergesEndsByNameWithItsSummary) {
@@ -221,6 +239,92 @@ TEST_F(Training, AnEnvironmentThatKeepsFailingIsStoppedByNameAsyncToo) {
     }
     EXPECT_NE(file(mode, "summary.json").find("failed: environment"), std::string::npos);
   }
+}
+
+// What was learned until then is not lost, and the environments begin anew: the one that failed may not do so again.
+TEST_F(Training, AFailedRunIsSavedAndCanBeResumedAsyncToo) {
+  loaded_.config.env.id = "Faulty-v0";
+  loaded_.config.checkpoint.every_updates = 0;
+  for (const char* mode : {"lockstep", "async"}) {
+    trouble.in_reward = false;
+    trouble.period = 0;
+    loaded_.config.run.mode = mode;
+    loaded_.config.learner.updates = 60;
+    run(mode);
+    ASSERT_EQ(list_checkpoints(dir_ / mode + "/checkpoints"), (std::vector<std::int64_t>{60}));
+    trouble.period = 3;
+    EXPECT_THROW(go_on(mode, 200), RunError);
+    const auto saved = list_checkpoints(dir_ / mode + "/checkpoints");
+    ASSERT_FALSE(saved.empty());
+    const Checkpoint checkpoint = read_checkpoint(fmt::format("{}/checkpoints/{:06}", dir_ / mode, saved.back()));
+    EXPECT_TRUE(checkpoint.files.contains("episodes.bin"));
+    trouble.period = 0;
+    const RunSummary s = go_on(mode);
+    EXPECT_EQ(s.ended, "finished");
+    EXPECT_EQ(s.updates, 200) << "the longer run is what config.toml now says";
+    const auto all = episodes(mode);
+    EXPECT_EQ(std::set(all.begin(), all.end()).size(), all.size()) << "an episode twice";
+    EXPECT_EQ(static_cast<std::int64_t>(all.size()), s.episodes);
+  }
+}
+
+TEST_F(Training, ARunCanBeLengthenedTwiceAndKeepsItsDial) {
+  loaded_.config.staleness.window = 52;  // 0.87 of 60: of 120 it would be no stale regime
+  loaded_.config.eval.every_updates = 25;
+  run("a");
+  EXPECT_EQ(go_on("a", 80).updates, 80);
+  EXPECT_EQ(go_on("a", 120).updates, 120);
+  EXPECT_EQ(go_on("a").updates, 120);
+  const ResumePoint point = find_resume_point(dir_ / "a", std::nullopt);
+  EXPECT_EQ(point.plan.window, 52);
+  EXPECT_EQ(point.plan.dial_updates, 60);
+  loaded_.config.staleness.regime = "custom";
+  loaded_.config.learner.updates = 120;
+  run("b");
+  EXPECT_EQ(file("a", "policy.safetensors"), file("b", "policy.safetensors"));
+  EXPECT_EQ(file("a", "episodes.jsonl"), file("b", "episodes.jsonl"));
+}
+
+// Not a synthetic one: every file of a checkpoint that a run made.
+TEST_F(Training, EveryByteOfARealCheckpointCounts) {
+  loaded_.config.env.count = 1;
+  loaded_.config.policy.hidden = {4};
+  loaded_.config.learner.updates = 10;
+  loaded_.config.learner.batch_size = 8;
+  loaded_.config.replay.segment_length = 4;
+  loaded_.config.staleness.warmup = 16;
+  loaded_.config.staleness.env_steps_per_update = 4;
+  run("a");
+  go_on("a", 20);
+  const std::string folder = dir_ / "a/checkpoints", newest = folder + "/000020";
+  const auto expect_passed_over = [&](const std::string& how) {
+    std::vector<std::string> said;
+    const auto found = newest_checkpoint(folder, said);
+    ASSERT_TRUE(found && found->update == 10) << how;
+    ASSERT_EQ(said.size(), 1u) << how;
+  };
+  const auto write = [](const std::string& path, std::string_view bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  };
+  RandomStream random(1);
+  for (const auto& entry : fs::directory_iterator(newest)) {
+    const std::string path = entry.path().string(), whole = read_file(path);
+    std::string bytes = whole;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<char>(whole[i] ^ (1 << random.below(8)));
+      write(path, bytes);
+      expect_passed_over(fmt::format("{} byte {}", path, i));
+      bytes[i] = whole[i];
+    }
+    for (int i = 0; i < 200; ++i) {
+      const std::size_t kept = random.below(whole.size());
+      write(path, std::string_view(whole).substr(0, kept));
+      expect_passed_over(fmt::format("{} cut to {}", path, kept));
+    }
+    write(path, whole);
+  }
+  std::vector<std::string> said;
+  EXPECT_EQ(newest_checkpoint(folder, said)->update, 20);
 }
 
 TEST_F(Training, ActorGoesOnIdenticallyAfterSaveAndLoad) {
