@@ -42,6 +42,12 @@ struct DoctorArguments {
 };
 int doctor(const DoctorArguments& arguments);
 
+struct BenchArguments {
+  std::vector<std::string> names;  // empty: all
+  bool json = false;
+};
+int bench(const BenchArguments& arguments);
+
 struct ListArguments {
   std::string what;  // envs, surrogates or options
   bool json = false, markdown = false;

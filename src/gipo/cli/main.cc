@@ -64,6 +64,11 @@ int run(int argc, char** argv) {
   doctor_command->add_option("run", d.run, "Run folder")->required();
   doctor_command->add_flag("--json", d.json, "Print one JSON object on stdout");
 
+  BenchArguments b;
+  CLI::App* bench_command = app.add_subcommand("bench", "Measure this machine: each figure beside a reference");
+  bench_command->add_option("names", b.names, "learner, inference, replay, env, train; without any, all");
+  bench_command->add_flag("--json", b.json, "Print a JSON array on stdout");
+
   ListArguments l;
   CLI::App* list_command = app.add_subcommand("list", "Show what there is: envs, surrogates or options");
   list_command->add_option("what", l.what, "envs, surrogates or options")
@@ -83,6 +88,7 @@ int run(int argc, char** argv) {
   if (*resume_command) return resume(r);
   if (*eval_command) return eval(e);
   if (*doctor_command) return doctor(d);
+  if (*bench_command) return bench(b);
   return list(l);
 }
 

@@ -29,8 +29,8 @@ class ByteWriter {
     value<std::uint64_t>(values.size());
     raw(values.data(), values.size_bytes());
   }
-  template <class T>
-  void array(const std::vector<T>& values) {
+  template <class T, class Allocator>
+  void array(const std::vector<T, Allocator>& values) {
     array(std::span<const T>(values));
   }
   void text(std::string_view s) { array(std::span<const char>(s.data(), s.size())); }

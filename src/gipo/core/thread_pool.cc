@@ -7,23 +7,35 @@
 namespace gipo {
 namespace {
 
-// Work often follows work within microseconds, sooner than a sleeping thread wakes. Longer would take the core from
-// whoever has something to do.
-constexpr std::chrono::microseconds kSpin{5};
+// Work often follows work within microseconds, sooner than a sleeping thread wakes. Where every thread has a core of its
+// own, waiting awake takes nothing from anyone; otherwise the core is wanted by whoever has something to do.
+constexpr std::chrono::microseconds kSpin{300}, kSpinOversubscribed{5};
 
-// True as soon as ready() is; false after kSpin.
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// True as soon as ready() is; false after the time.
 template <class Ready>
-bool spin_until(Ready ready) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
+bool spin_until(std::chrono::microseconds time, Ready ready) {
+  const auto end = std::chrono::steady_clock::now() + time;
   do {
-    if (ready()) return true;
+    for (int i = 0; i < 32; ++i) {
+      if (ready()) return true;
+      relax();
+    }
   } while (std::chrono::steady_clock::now() < end);
   return ready();
 }
 
 }  // namespace
 
-ThreadPool::ThreadPool(std::size_t threads) : shares_(threads) {
+ThreadPool::ThreadPool(std::size_t threads)
+    : shares_(threads), spin_(threads <= std::thread::hardware_concurrency() ? kSpin : kSpinOversubscribed) {
   GIPO_CHECK(threads >= 1);
   workers_.reserve(threads - 1);
   try {
@@ -64,7 +76,7 @@ void ThreadPool::run_erased(const Work& work) {
 
   if (!alone) {
     const auto done = [this] { return unfinished_.load(std::memory_order_acquire) == 0; };
-    if (!spin_until(done)) {
+    if (!spin_until(spin_, done)) {
       std::unique_lock lock(mutex_);
       work_done_.wait(lock, done);
     }
@@ -98,7 +110,7 @@ void ThreadPool::serve(std::size_t thread) {
   // The caller starts the next round only after every worker has finished this one, so rounds come one at a time.
   for (std::uint64_t seen = 0;; ++seen) {
     const auto awaited = [this, seen] { return stopping_ || round_.load(std::memory_order_acquire) != seen; };
-    if (!spin_until(awaited)) {
+    if (!spin_until(spin_, awaited)) {
       std::unique_lock lock(mutex_);
       work_ready_.wait(lock, awaited);
     }

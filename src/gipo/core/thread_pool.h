@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -53,8 +54,9 @@ class ThreadPool {
   void serve(std::size_t thread);
   void stop();
 
-  std::vector<Share> shares_;  // [threads]
-  Work work_;                  // written by the caller before round_ moves, read by the workers after
+  std::vector<Share> shares_;             // [threads]
+  const std::chrono::microseconds spin_;  // before a thread sleeps
+  Work work_;                             // written by the caller before round_ moves, read by the workers after
   std::atomic<bool> running_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> round_{0};     // number of the current work

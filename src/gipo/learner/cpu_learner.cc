@@ -32,12 +32,7 @@ double variance_of(std::span<const T> values, double mean) {
 
 template <class T>
 double norm_of(std::span<const T> values) {
-  // Four sums at once: the additions need not wait for each other.
-  double sums[4] = {0, 0, 0, 0};
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    sums[i % 4] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  }
-  return std::sqrt(sums[0] + sums[1] + sums[2] + sums[3]);
+  return std::sqrt(dense_kernels<T>().sum_of_squares(values.data(), values.size()));
 }
 
 }  // namespace
@@ -60,6 +55,8 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
       policy_(setup.model.policy_shape, batch_size_, setup.model.distribution.extra_parameters(), setup.learner),
       critic_(setup.model.critic_shape, 2 * batch_size_, 0, setup.learner),
       average_net_(setup.model.policy_shape, setup.learner.proximal_coef > 0 ? batch_size_ : 0),
+      pi_(setup.model.distribution, batch_size_),
+      average_pi_(setup.model.distribution, setup.learner.proximal_coef > 0 ? batch_size_ : 0),
       scale_(ObservationScale::identity(setup.model.observation_size)) {
   initialise_policy<T>(setup.model, policy_.parameters, random);
   initialise_critic<T>(setup.model, critic_.parameters, random);
@@ -106,14 +103,16 @@ void CpuLearner<T>::forward(const Batch& batch) {
       values_ = critic_.mlp.forward(critic_.parameters, observation_.data(), batch.rows());
       return;
     }
-    outputs_ = policy_.mlp.forward(policy_.mlp_parameters(), observation_.data(), batch.size);
-    const DistributionSpec& spec = setup_.model.distribution;
-    const DistributionView<T> pi{outputs_, policy_.extra()};
-    log_prob_and_entropy<T>(spec, pi, batch.size, action_.data(), log_prob_.data(), entropy_.data());
+    const T* x = observation_.data();
+    pi_.evaluate({policy_.mlp.forward(policy_.mlp_parameters(), x, batch.size), policy_.extra()}, batch.size);
+    pi_.log_prob(action_.data(), log_prob_.data());
+    pi_.entropy(entropy_.data());
     if (average_.empty()) return;
     const auto average = std::span<const T>(average_);
-    average_outputs_ = average_net_.forward(average.first(policy_.network), observation_.data(), batch.size);
-    kl_divergence<T>(spec, {average_outputs_, average.subspan(policy_.network)}, pi, batch.size, proximal_.data());
+    average_pi_.evaluate(
+        {average_net_.forward(average.first(policy_.network), x, batch.size), average.subspan(policy_.network)},
+        batch.size);
+    pi_.kl_divergence(average_pi_, proximal_.data());
   });
 }
 
@@ -185,11 +184,10 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
   loss.entropy_coef = T(o.entropy_coef) * inverse_size;
   if (!average_.empty()) {
     loss.kl_coef = T(o.proximal_coef) * inverse_size;
-    loss.other = {average_outputs_, std::span<const T>(average_).subspan(policy_.network)};
+    loss.other = &average_pi_;
   }
   const std::span<T> gradient(policy_.gradient);
-  loss_gradient<T>(setup_.model.distribution, {outputs_, policy_.extra()}, batch.size, action_.data(), loss,
-                   d_outputs_.data(), gradient.subspan(policy_.network));
+  pi_.gradient(action_.data(), loss, d_outputs_.data(), gradient.subspan(policy_.network));
   policy_.mlp.backward(policy_.mlp_parameters(), observation_.data(), batch.size, d_outputs_.data(),
                        gradient.first(policy_.network));
   policy_.norm = norm_of<T>(policy_.gradient);

@@ -42,8 +42,8 @@ class CpuLearner final : public Learner {
   struct Net {
     Net(const MlpShape& shape, std::size_t max_rows, std::size_t extra, const LearnerOptions& options);
     Mlp<T> mlp;
-    std::size_t network;                  // parameters of the mlp; the rest are the distribution's
-    std::vector<T> parameters, gradient;  // flat
+    std::size_t network;                    // parameters of the mlp; the rest are the distribution's
+    AlignedVector<T> parameters, gradient;  // flat
     AdamW<T> optimizer;
     double norm = 0;  // of the last gradient
     std::span<const T> mlp_parameters() const { return std::span<const T>(parameters).first(network); }
@@ -65,19 +65,18 @@ class CpuLearner final : public Learner {
   bool per_dimension_;  // one ratio per action dimension
   std::size_t batch_size_;
   Net policy_, critic_;
-  Mlp<T> average_net_;      // of the proximal term; empty workspace without it
-  std::vector<T> average_;  // moving average of the policy's parameters; empty without the proximal term
+  Mlp<T> average_net_;  // of the proximal term; empty workspace without it
+  EvaluatedDistribution<T> pi_, average_pi_;
+  AlignedVector<T> average_;  // moving average of the policy's parameters; empty without the proximal term
   ObservationScale scale_;
   std::int64_t version_ = 0, skipped_ = 0, skipped_in_a_row_ = 0;
   UpdateStats stats_;
   Diagnostics diagnostics_;
 
   // Workspace. N: batch size, D: action dimensions, M: ratios, N or N * D.
-  std::vector<T> observation_;  // [rows, observation_size] scaled
-  std::vector<T> action_;       // [N, D]
-  std::vector<T> reward_;       // [N]
-  const T* outputs_ = nullptr;  // [N, distribution outputs]
-  const T* average_outputs_ = nullptr;
+  AlignedVector<T> observation_;                                         // [rows, observation_size] scaled
+  std::vector<T> action_;                                                // [N, D]
+  std::vector<T> reward_;                                                // [N]
   const T* values_ = nullptr;                                            // [rows]
   std::vector<T> log_prob_;                                              // [N, D]
   std::vector<T> entropy_;                                               // [N]
@@ -88,7 +87,7 @@ class CpuLearner final : public Learner {
   std::vector<T> target_;                                                // [N]
   std::vector<T> ratio_advantage_, multiplier_, loss_;                   // [M]
   std::vector<T> d_log_prob_;                                            // [N, D]
-  std::vector<T> d_outputs_;                                             // [N, distribution outputs]
+  AlignedVector<T> d_outputs_;                                           // [N, distribution outputs]
   std::vector<T> d_value_;                                               // [N]
   std::vector<T> window_value_;                                          // [N+1] one window's values, for the advantage
   std::vector<float> float_ratio_, float_advantage_, float_multiplier_;  // [M] for the diagnostics

@@ -141,8 +141,12 @@ class Fixture {
     log_prob_.resize(kSize * dims());
     entropy_.resize(kSize);
     proximal_.resize(kSize);
-    log_prob_and_entropy<double>(spec, pi, kSize, action.data(), log_prob_.data(), entropy_.data());
-    kl_divergence<double>(spec, ema, pi, kSize, proximal_.data());
+    EvaluatedDistribution<double> now_pi(spec, kSize), average_pi(spec, kSize);
+    now_pi.evaluate(pi, kSize);
+    average_pi.evaluate(ema, kSize);
+    now_pi.log_prob(action.data(), log_prob_.data());
+    now_pi.entropy(entropy_.data());
+    now_pi.kl_divergence(average_pi, proximal_.data());
   }
 
   // One per ratio: per dimension or joint.

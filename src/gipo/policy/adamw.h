@@ -3,10 +3,11 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "gipo/core/aligned_vector.h"
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/policy/dense.h"
 
 namespace gipo {
 
@@ -24,16 +25,15 @@ class AdamW {
   void step(std::span<T> parameters, std::span<const T> gradient, double learning_rate, double scale) {
     ++steps_;
     const auto n = static_cast<double>(steps_);
-    const T beta1 = T(settings_.beta1), beta2 = T(settings_.beta2), epsilon = T(settings_.epsilon);
-    const T rate = T(learning_rate / (1.0 - std::pow(settings_.beta1, n)));
-    const T second_scale = T(1.0 / (1.0 - std::pow(settings_.beta2, n)));
-    const T keep = T(1.0 - learning_rate * settings_.weight_decay), factor = T(scale);
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const T g = gradient[i] * factor;
-      first_[i] = beta1 * first_[i] + (T(1) - beta1) * g;
-      second_[i] = beta2 * second_[i] + (T(1) - beta2) * g * g;
-      parameters[i] = keep * parameters[i] - rate * first_[i] / (std::sqrt(second_[i] * second_scale) + epsilon);
-    }
+    AdamWStep<T> s;
+    s.beta1 = T(settings_.beta1);
+    s.beta2 = T(settings_.beta2);
+    s.epsilon = T(settings_.epsilon);
+    s.rate = T(learning_rate / (1.0 - std::pow(settings_.beta1, n)));
+    s.second_scale = T(1.0 / (1.0 - std::pow(settings_.beta2, n)));
+    s.keep = T(1.0 - learning_rate * settings_.weight_decay);
+    s.scale = T(scale);
+    dense_kernels<T>().adamw(s, gradient.data(), parameters.data(), first_.data(), second_.data(), parameters.size());
   }
 
   void save(ByteWriter& out) const {
@@ -51,7 +51,7 @@ class AdamW {
  private:
   Settings settings_;
   std::int64_t steps_ = 0;
-  std::vector<T> first_, second_;
+  AlignedVector<T> first_, second_;
 };
 
 }  // namespace gipo

@@ -6,21 +6,52 @@ namespace gipo {
 
 enum class Activation { kNone, kTanh, kRelu };
 
-// The dense linear algebra of a layer, behind one table so that the fastest version the processor has can be chosen at
-// start. Samples are rows: x [rows, in], z and delta [rows, out]; weight [out, in] row-major.
+// The constants of one step of AdamW.
+template <class T>
+struct AdamWStep {
+  T beta1, beta2, epsilon;
+  T rate, second_scale;  // learning rate and second moment, corrected for the moments' start at zero
+  T keep;                // what the weight decay leaves of a parameter
+  T scale;               // of the gradient: the norm clip
+};
+
+// What the loss says of one categorical choice.
+template <class T>
+struct SoftmaxLoss {
+  T d_log_prob;             // by the log-probability of the action taken; added to its logit by the caller
+  T entropy_coef, entropy;  // weight of -entropy; the entropy
+  T kl_coef;                // weight of KL(other || p)
+};
+
+// The dense linear algebra of a layer and the passes over flat buffers, behind one table so that the fastest version the
+// processor has can be chosen at start. Samples are rows: x [rows, in], z and delta [rows, out]; weight [out, in]
+// row-major. Fastest where buffers are aligned to 64 bytes.
 template <class T>
 struct DenseKernels {
   const char* name;  // instruction set
+  // The weight [out, in] as affine reads it, packed [in * out]; anew whenever it has changed.
+  void (*pack)(const T* weight, T* packed, std::size_t in, std::size_t out);
   // z = activation(x weight^T + bias)
-  void (*affine)(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std::size_t out, std::size_t rows,
-                 Activation activation);
+  void (*affine)(const T* weight, const T* packed, const T* bias, const T* x, T* z, std::size_t in, std::size_t out,
+                 std::size_t rows, Activation activation);
   // delta *= activation'(z), z being the activation's output
   void (*activation_backward)(const T* z, T* delta, std::size_t size, Activation activation);
   // d_weight = delta^T x, d_bias = column sums of delta
   void (*weight_gradient)(const T* delta, const T* x, T* d_weight, T* d_bias, std::size_t in, std::size_t out,
                           std::size_t rows);
-  // d_x = delta weight
-  void (*input_gradient)(const T* weight, const T* delta, T* d_x, std::size_t in, std::size_t out, std::size_t rows);
+  // d_x = delta weight; where `below` [rows, in] is given, the activation's output, times its derivative there
+  void (*input_gradient)(const T* weight, const T* delta, T* d_x, std::size_t in, std::size_t out, std::size_t rows,
+                         const T* below, Activation activation);
+  // p = softmax(logits) [n] and its logarithm; returns its entropy.
+  T (*softmax)(const T* logits, T* p, T* log_p, std::size_t n);
+  // d_logits [n]; other_p may be null.
+  void (*softmax_gradient)(const T* p, const T* log_p, const T* other_p, std::size_t n, const SoftmaxLoss<T>& loss,
+                           T* d_logits);
+  // sum [width] and square [width]: over rows [count, width], of the distance from `from` [width] and of its square.
+  void (*moments)(const float* rows, std::size_t count, std::size_t width, const double* from, double* sum,
+                  double* square);
+  double (*sum_of_squares)(const T* values, std::size_t size);
+  void (*adamw)(const AdamWStep<T>& step, const T* gradient, T* parameters, T* first, T* second, std::size_t size);
 };
 
 // The best for this processor; the same for the whole process. Double has the baseline alone: it serves tests.

@@ -1,14 +1,19 @@
-// The kernels of dense.h over Eigen. Included by one file per instruction set, each of which the build compiles with
-// its own flags and with Eigen's namespace renamed: no inline function of one version can be linked into another.
-// Nothing but Eigen and plain pointers may be used here, for the same reason.
+// The kernels of dense.h. Included by one file per instruction set, each of which the build compiles with its own flags
+// and with Eigen's namespace renamed: no inline function of one version can be linked into another. Nothing but Eigen,
+// compiler vectors and plain pointers may be used here, for the same reason.
 #pragma once
 
 #include <Eigen/Core>
+#include <cmath>
 
 #include "gipo/policy/dense.h"
+#include "gipo/policy/dense_product.h"
 
 namespace gipo {
 namespace {
+
+// Beyond this many weights a layer leaves the cache, and Eigen's packing pays.
+constexpr std::size_t kMostOwnWeights = 128 * 1024;
 
 // [rows, width] row-major is [width, rows] in Eigen's own order: a sample is a column.
 template <class T>
@@ -19,52 +24,165 @@ template <class T>
 using Weight = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
 template <class T>
 using ConstWeight = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
-template <class T>
-using Column = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, 1>>;
-template <class T>
-using ConstColumn = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, 1>>;
 
 Eigen::Index dim(std::size_t i) { return static_cast<Eigen::Index>(i); }
 
 template <class T>
-void affine(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std::size_t out, std::size_t rows,
-            Activation activation) {
-  Samples<T> result(z, dim(out), dim(rows));
-  result.noalias() = ConstWeight<T>(weight, dim(out), dim(in)) * ConstSamples<T>(x, dim(in), dim(rows));
-  // Two passes: Eigen vectorises the activation only over a plain array.
-  result.colwise() += ConstColumn<T>(bias, dim(out));
-  Column<T> flat(z, dim(out * rows));
-  if (activation == Activation::kTanh) flat.array() = flat.array().tanh();
-  if (activation == Activation::kRelu) flat.array() = flat.array().max(T(0));
+void pack(const T* weight, T* packed, std::size_t in, std::size_t out) {
+  if (in * out > kMostOwnWeights || out <= kMostDots) return;  // read as it is
+  // In tiles: each cache line is read and written once.
+  constexpr std::size_t kTile = 16;
+  for (std::size_t o = 0; o < out; o += kTile) {
+    const std::size_t o_end = o + kTile < out ? o + kTile : out;
+    for (std::size_t i = 0; i < in; ++i) {
+      for (std::size_t k = o; k < o_end; ++k) packed[i * out + k] = weight[k * in + i];
+    }
+  }
+}
+
+template <class T>
+void affine(const T* weight, const T* packed, const T* bias, const T* x, T* z, std::size_t in, std::size_t out,
+            std::size_t rows, Activation activation) {
+  const Finish<T> finish{activation, nullptr, 0};
+  if (out <= kMostDots) return dots(weight, bias, x, z, in, out, rows, finish);
+  if (in * out <= kMostOwnWeights)
+    return product<T>({rows, out, in}, {x, in, 1}, packed, out, {z, out, 1}, bias, finish);
+  Samples<T>(z, dim(out), dim(rows)).noalias() =
+      ConstWeight<T>(weight, dim(out), dim(in)) * ConstSamples<T>(x, dim(in), dim(rows));
+  for (std::size_t r = 0; r < rows; ++r) finish_row(z + r * out, out, bias, finish);
 }
 
 template <class T>
 void activation_backward(const T* z, T* delta, std::size_t size, Activation activation) {
-  const ConstColumn<T> a(z, dim(size));
-  Column<T> d(delta, dim(size));
-  if (activation == Activation::kTanh) d.array() *= T(1) - a.array().square();
-  if (activation == Activation::kRelu) d.array() = (a.array() > T(0)).select(d.array(), T(0));
+  finish_row<T>(delta, size, nullptr, {activation, z, 0});
 }
 
 template <class T>
 void weight_gradient(const T* delta, const T* x, T* d_weight, T* d_bias, std::size_t in, std::size_t out,
                      std::size_t rows) {
-  const ConstSamples<T> d(delta, dim(out), dim(rows));
-  Weight<T>(d_weight, dim(out), dim(in)).noalias() = d * ConstSamples<T>(x, dim(in), dim(rows)).transpose();
-  Column<T> sum(d_bias, dim(out));
-  sum.setZero();
-  for (Eigen::Index r = 0; r < dim(rows); ++r) sum += d.col(r);
+  column_sums(delta, d_bias, out, rows);
+  if (in * out > kMostOwnWeights) {
+    Weight<T>(d_weight, dim(out), dim(in)).noalias() =
+        ConstSamples<T>(delta, dim(out), dim(rows)) * ConstSamples<T>(x, dim(in), dim(rows)).transpose();
+    return;
+  }
+  // Vectors along the inputs or along the outputs, whichever fill them better.
+  if (4 * filled<T>(in) >= 3 * filled<T>(out)) {
+    product<T>({out, in, rows}, {delta, 1, out}, x, in, {d_weight, in, 1}, nullptr, {});
+  } else {
+    product<T>({in, out, rows}, {x, 1, in}, delta, out, {d_weight, 1, in}, nullptr, {});
+  }
 }
 
 template <class T>
-void input_gradient(const T* weight, const T* delta, T* d_x, std::size_t in, std::size_t out, std::size_t rows) {
+void input_gradient(const T* weight, const T* delta, T* d_x, std::size_t in, std::size_t out, std::size_t rows,
+                    const T* below, Activation activation) {
+  const Finish<T> finish{below ? activation : Activation::kNone, below, in};
+  if (in * out <= kMostOwnWeights) {
+    return product<T>({rows, in, out}, {delta, out, 1}, weight, in, {d_x, in, 1}, nullptr, finish);
+  }
   Samples<T>(d_x, dim(in), dim(rows)).noalias() =
       ConstWeight<T>(weight, dim(out), dim(in)).transpose() * ConstSamples<T>(delta, dim(out), dim(rows));
+  if (below) activation_backward(below, d_x, in * rows, activation);
+}
+
+template <class T>
+T softmax(const T* logits, T* p, T* log_p, std::size_t n) {
+  T top = logits[0];
+  for (std::size_t k = 1; k < n; ++k) top = logits[k] > top ? logits[k] : top;
+  const T sum = exponentials(logits, top, p, n), log_sum = std::log(sum), inverse = T(1) / sum;
+  T entropy = 0;
+  for (std::size_t k = 0; k < n; ++k) {
+    log_p[k] = logits[k] - top - log_sum;
+    p[k] *= inverse;
+    entropy -= p[k] * log_p[k];
+  }
+  return entropy;
+}
+
+template <class T>
+void softmax_gradient(const T* p, const T* log_p, const T* other_p, std::size_t n, const SoftmaxLoss<T>& loss,
+                      T* __restrict d_logits) {
+  for (std::size_t k = 0; k < n; ++k) {
+    d_logits[k] = p[k] * (loss.entropy_coef * (log_p[k] + loss.entropy) - loss.d_log_prob);
+  }
+  for (std::size_t k = 0; other_p && k < n; ++k) d_logits[k] += loss.kl_coef * (p[k] - other_p[k]);
+}
+
+// One column, or a register's worth of them, down all rows; four sums at once, which need not wait for each other.
+template <class V, class Load>
+void column_moments(std::size_t count, V center, Load&& load_row, V& sum, V& square) {
+  V sums[4] = {}, squares[4] = {};
+  const auto add = [&](std::size_t r, std::size_t k) {
+    const V distance = load_row(r) - center;
+    sums[k] += distance;
+    squares[k] += distance * distance;
+  };
+  std::size_t r = 0;
+  for (; r + 4 <= count; r += 4) {
+    for (std::size_t k = 0; k < 4; ++k) add(r + k, k);
+  }
+  for (; r < count; ++r) add(r, 0);
+  sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  square = (squares[0] + squares[1]) + (squares[2] + squares[3]);
+}
+
+void moments(const float* rows, std::size_t count, std::size_t width, const double* from, double* sum, double* square) {
+  typedef float Half __attribute__((vector_size(kVectorBytes / 2)));
+  std::size_t d = 0;
+  for (; d + kLanes<double> <= width; d += kLanes<double>) {
+    Vec<double> s, q;
+    const auto some_columns = [&](std::size_t r) {
+      Half values;
+      __builtin_memcpy(&values, rows + r * width + d, sizeof values);
+      return __builtin_convertvector(values, Vec<double>);
+    };
+    column_moments(count, load(from + d), some_columns, s, q);
+    store(sum + d, s);
+    store(square + d, q);
+  }
+  for (; d < width; ++d) {
+    const auto column = [&](std::size_t r) { return static_cast<double>(rows[r * width + d]); };
+    column_moments(count, from[d], column, sum[d], square[d]);
+  }
+}
+
+template <class T>
+double sum_of_squares(const T* values, std::size_t size) {
+  double sums[8] = {};
+  std::size_t i = 0;
+  for (; i + 8 <= size; i += 8) {
+    for (std::size_t k = 0; k < 8; ++k)
+      sums[k] += static_cast<double>(values[i + k]) * static_cast<double>(values[i + k]);
+  }
+  for (; i < size; ++i) sums[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+template <class T>
+void adamw(const AdamWStep<T>& s, const T* __restrict gradient, T* __restrict parameters, T* __restrict first,
+           T* __restrict second, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i) {
+    const T g = gradient[i] * s.scale;
+    first[i] = s.beta1 * first[i] + (T(1) - s.beta1) * g;
+    second[i] = s.beta2 * second[i] + (T(1) - s.beta2) * g * g;
+    parameters[i] = s.keep * parameters[i] - s.rate * first[i] / (std::sqrt(second[i] * s.second_scale) + s.epsilon);
+  }
 }
 
 template <class T>
 constexpr DenseKernels<T> table(const char* name) {
-  return {name, affine<T>, activation_backward<T>, weight_gradient<T>, input_gradient<T>};
+  return {name,
+          pack<T>,
+          affine<T>,
+          activation_backward<T>,
+          weight_gradient<T>,
+          input_gradient<T>,
+          softmax<T>,
+          softmax_gradient<T>,
+          moments,
+          sum_of_squares<T>,
+          adamw<T>};
 }
 
 }  // namespace

@@ -46,12 +46,14 @@ TEST(Dense, EveryVersionMatchesPlainLoops) {
         }
       }
       std::vector<float> result(out * rows), gradient(in * out), bias_gradient(out), input_gradient(in * rows);
-      k.affine(weight.data(), bias.data(), x.data(), result.data(), in, out, rows, Activation::kNone);
+      std::vector<float> packed(in * out);
+      k.pack(weight.data(), packed.data(), in, out);
+      k.affine(weight.data(), packed.data(), bias.data(), x.data(), result.data(), in, out, rows, Activation::kNone);
       expect_near(result, z, "affine");
       k.weight_gradient(delta.data(), x.data(), gradient.data(), bias_gradient.data(), in, out, rows);
       expect_near(gradient, d_weight, "weight gradient");
       expect_near(bias_gradient, d_bias, "bias gradient");
-      k.input_gradient(weight.data(), delta.data(), input_gradient.data(), in, out, rows);
+      k.input_gradient(weight.data(), delta.data(), input_gradient.data(), in, out, rows, nullptr, Activation::kNone);
       expect_near(input_gradient, d_x, "input gradient");
 
       for (const Activation activation : {Activation::kTanh, Activation::kRelu}) {
@@ -61,7 +63,7 @@ TEST(Dense, EveryVersionMatchesPlainLoops) {
           a[i] = tanh ? std::tanh(z[i]) : std::max(0.0, z[i]);
           slope[i] = delta[i] * (tanh ? 1 - a[i] * a[i] : (z[i] > 0 ? 1.0 : 0.0));
         }
-        k.affine(weight.data(), bias.data(), x.data(), result.data(), in, out, rows, activation);
+        k.affine(weight.data(), packed.data(), bias.data(), x.data(), result.data(), in, out, rows, activation);
         expect_near(result, a, "activation");
         std::vector<float> d(delta);
         k.activation_backward(result.data(), d.data(), d.size(), activation);

@@ -7,6 +7,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/random.h"
+#include "gipo/policy/dense.h"
 
 namespace gipo {
 namespace {
@@ -34,36 +35,6 @@ void for_each_head(const DistributionSpec& spec, F&& f) {
   }
 }
 
-template <class T>
-void categorical_log_prob(const DistributionSpec& spec, const T* logits, const T* action, T* log_prob, T* entropy) {
-  *entropy = 0;
-  for_each_head(spec, [&](std::size_t d, std::size_t offset, std::size_t n) {
-    const T* head = logits + offset;
-    const T norm = log_sum_exp(head, n);
-    log_prob[d] = head[static_cast<std::size_t>(action[d])] - norm;
-    for (std::size_t k = 0; k < n; ++k) *entropy -= std::exp(head[k] - norm) * (head[k] - norm);
-  });
-}
-
-template <class T>
-void categorical_gradient(const DistributionSpec& spec, const T* logits, const T* action, const T* d_log_prob,
-                          T entropy_coef, T kl_coef, const T* other, T* d) {
-  for_each_head(spec, [&](std::size_t dim, std::size_t offset, std::size_t n) {
-    const T* head = logits + offset;
-    const T norm = log_sum_exp(head, n);
-    const T other_norm = kl_coef == 0 ? T(0) : log_sum_exp(other + offset, n);
-    T entropy = 0;
-    for (std::size_t k = 0; k < n; ++k) entropy -= std::exp(head[k] - norm) * (head[k] - norm);
-    for (std::size_t k = 0; k < n; ++k) {
-      const T log_p = head[k] - norm, p = std::exp(log_p);
-      T g = -d_log_prob[dim] * p + entropy_coef * p * (log_p + entropy);
-      if (kl_coef != 0) g += kl_coef * (p - std::exp(other[offset + k] - other_norm));
-      d[offset + k] = g;
-    }
-    d[offset + static_cast<std::size_t>(action[dim])] += d_log_prob[dim];
-  });
-}
-
 }  // namespace
 
 std::size_t DistributionSpec::outputs() const {
@@ -82,75 +53,109 @@ bool possible_actions(std::span<const std::int64_t> choices, std::span<const flo
 }
 
 template <class T>
-void log_prob_and_entropy(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t rows,
-                          const T* actions, T* log_prob, T* entropy) {
-  const std::size_t width = spec.outputs();
+EvaluatedDistribution<T>::EvaluatedDistribution(const DistributionSpec& spec, std::size_t max_rows)
+    : spec_(spec), outputs_(spec.outputs()) {
+  inverse_std_.resize(spec.dims);
+  if (!categorical()) return;
+  p_.resize(max_rows * outputs_);
+  log_p_.resize(max_rows * outputs_);
+  head_entropy_.resize(max_rows * spec.dims);
+}
+
+template <class T>
+void EvaluatedDistribution<T>::evaluate(const DistributionView<T>& pi, std::size_t rows) {
+  pi_ = pi;
+  rows_ = rows;
+  if (!categorical()) {
+    for (std::size_t d = 0; d < spec_.dims; ++d) inverse_std_[d] = std::exp(-pi.extra[d]);
+    return;
+  }
+  const DenseKernels<T>& kernels = dense_kernels<T>();
   for (std::size_t r = 0; r < rows; ++r) {
-    const T* out = pi.outputs + r * width;
-    if (spec.kind == DistributionKind::kCategorical) {
-      categorical_log_prob(spec, out, actions + r * spec.dims, log_prob + r * spec.dims, entropy + r);
-      continue;
-    }
-    entropy[r] = 0;
-    for (std::size_t d = 0; d < spec.dims; ++d) {
-      const T z = (actions[r * spec.dims + d] - out[d]) * std::exp(-pi.extra[d]);
-      log_prob[r * spec.dims + d] = T(-0.5) * z * z - pi.extra[d] - kHalfLog2Pi<T>;
-      entropy[r] += pi.extra[d] + kHalfLog2Pi<T> + T(0.5);
-    }
+    for_each_head(spec_, [&](std::size_t d, std::size_t offset, std::size_t n) {
+      const std::size_t at = r * outputs_ + offset;
+      head_entropy_[r * spec_.dims + d] = kernels.softmax(pi.outputs + at, p_.data() + at, log_p_.data() + at, n);
+    });
   }
 }
 
 template <class T>
-void kl_divergence(const DistributionSpec& spec, const DistributionView<T>& other, const DistributionView<T>& pi,
-                   std::size_t rows, T* kl) {
-  const std::size_t width = spec.outputs();
-  for (std::size_t r = 0; r < rows; ++r) {
-    const T* p = pi.outputs + r * width;
-    const T* q = other.outputs + r * width;
-    kl[r] = 0;
-    if (spec.kind == DistributionKind::kCategorical) {
-      for_each_head(spec, [&](std::size_t, std::size_t offset, std::size_t n) {
-        const T norm_p = log_sum_exp(p + offset, n), norm_q = log_sum_exp(q + offset, n);
-        for (std::size_t k = offset; k < offset + n; ++k) {
-          const T log_q = q[k] - norm_q;
-          kl[r] += std::exp(log_q) * (log_q - (p[k] - norm_p));
-        }
+void EvaluatedDistribution<T>::log_prob(const T* actions, T* out) const {
+  for (std::size_t r = 0; r < rows_; ++r, actions += spec_.dims, out += spec_.dims) {
+    if (categorical()) {
+      for_each_head(spec_, [&](std::size_t d, std::size_t offset, std::size_t) {
+        out[d] = log_p_[r * outputs_ + offset + static_cast<std::size_t>(actions[d])];
       });
       continue;
     }
-    for (std::size_t d = 0; d < spec.dims; ++d) {
-      const T ratio = std::exp(other.extra[d] - pi.extra[d]);
-      const T shift = (q[d] - p[d]) * std::exp(-pi.extra[d]);
-      kl[r] += pi.extra[d] - other.extra[d] + T(0.5) * (ratio * ratio + shift * shift - T(1));
+    for (std::size_t d = 0; d < spec_.dims; ++d) {
+      const T z = (actions[d] - pi_.outputs[r * outputs_ + d]) * inverse_std_[d];
+      out[d] = T(-0.5) * z * z - pi_.extra[d] - kHalfLog2Pi<T>;
     }
   }
 }
 
 template <class T>
-void loss_gradient(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t rows, const T* actions,
-                   const DistributionLoss<T>& loss, T* d_outputs, std::span<T> d_extra) {
-  const std::size_t width = spec.outputs();
-  std::fill(d_extra.begin(), d_extra.end(), T(0));
-  for (std::size_t r = 0; r < rows; ++r) {
-    const T* out = pi.outputs + r * width;
-    const T* other = loss.kl_coef == 0 ? nullptr : loss.other.outputs + r * width;
-    const T* g = loss.d_log_prob + r * spec.dims;
-    if (spec.kind == DistributionKind::kCategorical) {
-      categorical_gradient(spec, out, actions + r * spec.dims, g, loss.entropy_coef, loss.kl_coef, other,
-                           d_outputs + r * width);
+void EvaluatedDistribution<T>::entropy(T* out) const {
+  T same = 0;
+  if (!categorical()) {
+    for (std::size_t d = 0; d < spec_.dims; ++d) same += pi_.extra[d] + kHalfLog2Pi<T> + T(0.5);
+  }
+  for (std::size_t r = 0; r < rows_; ++r) {
+    out[r] = same;
+    for (std::size_t d = 0; categorical() && d < spec_.dims; ++d) out[r] += head_entropy_[r * spec_.dims + d];
+  }
+}
+
+template <class T>
+void EvaluatedDistribution<T>::kl_divergence(const EvaluatedDistribution& other, T* out) const {
+  for (std::size_t r = 0; r < rows_; ++r) {
+    const std::size_t at = r * outputs_;
+    out[r] = 0;
+    if (categorical()) {
+      for (std::size_t k = at; k < at + outputs_; ++k) out[r] += other.p_[k] * (other.log_p_[k] - log_p_[k]);
       continue;
     }
-    for (std::size_t d = 0; d < spec.dims; ++d) {
-      const T inverse_std = std::exp(-pi.extra[d]);
-      const T z = (actions[r * spec.dims + d] - out[d]) * inverse_std;
-      T d_mean = g[d] * z * inverse_std, d_log_std = g[d] * (z * z - T(1)) - loss.entropy_coef;
-      if (other) {
-        const T ratio = std::exp(loss.other.extra[d] - pi.extra[d]);
-        const T shift = (other[d] - out[d]) * inverse_std;
-        d_mean -= loss.kl_coef * shift * inverse_std;
+    for (std::size_t d = 0; d < spec_.dims; ++d) {
+      const T ratio = inverse_std_[d] / other.inverse_std_[d];
+      const T shift = (other.pi_.outputs[at + d] - pi_.outputs[at + d]) * inverse_std_[d];
+      out[r] += pi_.extra[d] - other.pi_.extra[d] + T(0.5) * (ratio * ratio + shift * shift - T(1));
+    }
+  }
+}
+
+template <class T>
+void EvaluatedDistribution<T>::gradient(const T* actions, const DistributionLoss<T>& loss, T* d_outputs,
+                                        std::span<T> d_extra) const {
+  if (!categorical()) return gaussian_gradient(actions, loss, d_outputs, d_extra);
+  const DenseKernels<T>& kernels = dense_kernels<T>();
+  for (std::size_t r = 0; r < rows_; ++r) {
+    for_each_head(spec_, [&](std::size_t d, std::size_t offset, std::size_t n) {
+      const std::size_t at = r * outputs_ + offset, head = r * spec_.dims + d;
+      const T d_log_prob = loss.d_log_prob[head];
+      kernels.softmax_gradient(p_.data() + at, log_p_.data() + at, loss.other ? loss.other->p_.data() + at : nullptr, n,
+                               {d_log_prob, loss.entropy_coef, head_entropy_[head], loss.kl_coef}, d_outputs + at);
+      d_outputs[at + static_cast<std::size_t>(actions[head])] += d_log_prob;
+    });
+  }
+}
+
+template <class T>
+void EvaluatedDistribution<T>::gaussian_gradient(const T* actions, const DistributionLoss<T>& loss, T* d_outputs,
+                                                 std::span<T> d_extra) const {
+  std::fill(d_extra.begin(), d_extra.end(), T(0));
+  for (std::size_t r = 0; r < rows_; ++r) {
+    for (std::size_t d = 0; d < spec_.dims; ++d) {
+      const std::size_t i = r * spec_.dims + d;
+      const T z = (actions[i] - pi_.outputs[i]) * inverse_std_[d], g = loss.d_log_prob[i];
+      T d_mean = g * z * inverse_std_[d], d_log_std = g * (z * z - T(1)) - loss.entropy_coef;
+      if (loss.other) {
+        const T ratio = inverse_std_[d] / loss.other->inverse_std_[d];
+        const T shift = (loss.other->pi_.outputs[i] - pi_.outputs[i]) * inverse_std_[d];
+        d_mean -= loss.kl_coef * shift * inverse_std_[d];
         d_log_std += loss.kl_coef * (T(1) - ratio * ratio - shift * shift);
       }
-      d_outputs[r * width + d] = d_mean;
+      d_outputs[i] = d_mean;
       d_extra[d] += d_log_std;
     }
   }
@@ -193,15 +198,7 @@ void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi
   });
 }
 
-#define GIPO_INSTANTIATE(T)                                                                                         \
-  template void log_prob_and_entropy<T>(const DistributionSpec&, const DistributionView<T>&, std::size_t, const T*, \
-                                        T*, T*);                                                                    \
-  template void kl_divergence<T>(const DistributionSpec&, const DistributionView<T>&, const DistributionView<T>&,   \
-                                 std::size_t, T*);                                                                  \
-  template void loss_gradient<T>(const DistributionSpec&, const DistributionView<T>&, std::size_t, const T*,        \
-                                 const DistributionLoss<T>&, T*, std::span<T>);
-GIPO_INSTANTIATE(float)
-GIPO_INSTANTIATE(double)
-#undef GIPO_INSTANTIATE
+template class EvaluatedDistribution<float>;
+template class EvaluatedDistribution<double>;
 
 }  // namespace gipo

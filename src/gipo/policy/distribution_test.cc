@@ -12,6 +12,25 @@ namespace {
 const DistributionSpec kHeads{DistributionKind::kCategorical, {2, 3}, 2};
 const DistributionSpec kGaussian{DistributionKind::kGaussian, {}, 2};
 
+// One state, one action.
+template <class T>
+void evaluate(const DistributionSpec& spec, const DistributionView<T>& view, const T* action, T* log_prob, T* entropy) {
+  EvaluatedDistribution<T> pi(spec, 1);
+  pi.evaluate(view, 1);
+  pi.log_prob(action, log_prob);
+  pi.entropy(entropy);
+}
+
+double divergence(const DistributionSpec& spec, const DistributionView<double>& other,
+                  const DistributionView<double>& view) {
+  EvaluatedDistribution<double> q(spec, 1), p(spec, 1);
+  q.evaluate(other, 1);
+  p.evaluate(view, 1);
+  double kl;
+  p.kl_divergence(q, &kl);
+  return kl;
+}
+
 TEST(Distribution, CategoricalProbabilitiesSumToOneInEveryHead) {
   const std::vector<double> logits = {0.3, -1.2, 2.0, 800.0, -800.0};
   double sums[2] = {0, 0};
@@ -19,7 +38,7 @@ TEST(Distribution, CategoricalProbabilitiesSumToOneInEveryHead) {
     for (int b = 0; b < 3; ++b) {
       const double action[2] = {double(a), double(b)};
       double log_prob[2], entropy;
-      log_prob_and_entropy<double>(kHeads, {logits.data(), {}}, 1, action, log_prob, &entropy);
+      evaluate<double>(kHeads, {logits.data(), {}}, action, log_prob, &entropy);
       if (b == 0) sums[0] += std::exp(log_prob[0]);
       if (a == 0) sums[1] += std::exp(log_prob[1]);
       EXPECT_TRUE(std::isfinite(entropy));
@@ -32,7 +51,7 @@ TEST(Distribution, CategoricalProbabilitiesSumToOneInEveryHead) {
 TEST(Distribution, CategoricalEntropyOfUniformIsLogOfChoices) {
   const std::vector<double> logits(5, 1.7), action = {0, 0};
   double log_prob[2], entropy;
-  log_prob_and_entropy<double>(kHeads, {logits.data(), {}}, 1, action.data(), log_prob, &entropy);
+  evaluate<double>(kHeads, {logits.data(), {}}, action.data(), log_prob, &entropy);
   EXPECT_NEAR(entropy, std::log(2) + std::log(3), 1e-12);
 }
 
@@ -59,7 +78,7 @@ TEST(Distribution, GaussianSampleReportsTheLogProbOfItsAction) {
   for (int i = 0; i < kDraws; ++i) {
     float action[2], log_prob[2], again[2], entropy;
     sample_action(kGaussian, {mean.data(), log_std}, 0, random, action, log_prob);
-    log_prob_and_entropy<float>(kGaussian, {mean.data(), log_std}, 1, action, again, &entropy);
+    evaluate<float>(kGaussian, {mean.data(), log_std}, action, again, &entropy);
     ASSERT_NEAR(log_prob[0], again[0], 1e-4);
     ASSERT_NEAR(log_prob[1], again[1], 1e-4);
     sum += action[0];
@@ -73,13 +92,13 @@ TEST(Distribution, GaussianSampleReportsTheLogProbOfItsAction) {
 TEST(Distribution, KlDivergenceMatchesItsDefinition) {
   const std::vector<double> p = {0.3, -1.2, 2.0, 0.1, -0.4}, q = {-0.3, 0.2, 1.0, 1.1, 0.4};
   double kl, expected = 0;
-  kl_divergence<double>(kHeads, {q.data(), {}}, {p.data(), {}}, 1, &kl);
+  kl = divergence(kHeads, {q.data(), {}}, {p.data(), {}});
   for (int a = 0; a < 2; ++a) {
     for (int b = 0; b < 3; ++b) {
       const double action[2] = {double(a), double(b)};
       double lp[2], lq[2], h;
-      log_prob_and_entropy<double>(kHeads, {p.data(), {}}, 1, action, lp, &h);
-      log_prob_and_entropy<double>(kHeads, {q.data(), {}}, 1, action, lq, &h);
+      evaluate<double>(kHeads, {p.data(), {}}, action, lp, &h);
+      evaluate<double>(kHeads, {q.data(), {}}, action, lq, &h);
       expected += std::exp(lq[0] + lq[1]) * (lq[0] + lq[1] - lp[0] - lp[1]);
     }
   }
@@ -87,12 +106,12 @@ TEST(Distribution, KlDivergenceMatchesItsDefinition) {
 
   const DistributionSpec one{DistributionKind::kGaussian, {}, 1};
   const std::vector<double> mp = {0.5}, mq = {-0.2}, sp = {0.2}, sq = {-0.4};
-  kl_divergence<double>(one, {mq.data(), sq}, {mp.data(), sp}, 1, &kl);
+  kl = divergence(one, {mq.data(), sq}, {mp.data(), sp});
   expected = 0;
   for (double x = -12; x < 12; x += 1e-3) {
     double lp, lq, h;
-    log_prob_and_entropy<double>(one, {mp.data(), sp}, 1, &x, &lp, &h);
-    log_prob_and_entropy<double>(one, {mq.data(), sq}, 1, &x, &lq, &h);
+    evaluate<double>(one, {mp.data(), sp}, &x, &lp, &h);
+    evaluate<double>(one, {mq.data(), sq}, &x, &lq, &h);
     expected += 1e-3 * std::exp(lq) * (lq - lp);
   }
   EXPECT_NEAR(kl, expected, 1e-6);

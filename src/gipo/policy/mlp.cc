@@ -49,6 +49,7 @@ Mlp<T>::Mlp(const MlpShape& shape, std::size_t max_rows)
     layer.weight = parameter_count_;
     layer.bias = layer.weight + layer.in * layer.out;
     parameter_count_ = layer.bias + layer.out;
+    if (max_rows > 0) layer.packed.resize(layer.in * layer.out);
     layer.activation.resize(max_rows * layer.out);
     if (layer.hidden && shape.layer_norm) {
       layer.norm_weight = parameter_count_;
@@ -98,11 +99,13 @@ void Mlp<T>::initialise(std::span<T> parameters, RandomStream& random, double ou
 }
 
 template <class T>
-const T* Mlp<T>::forward(std::span<const T> parameters, const T* x, std::size_t rows) {
+const T* Mlp<T>::forward(std::span<const T> parameters, const T* x, std::size_t rows, bool changed) {
   GIPO_CHECK(parameters.size() == parameter_count_ && rows <= max_rows_);
   for (Layer& layer : layers_) {
-    kernels_.affine(parameters.data() + layer.weight, parameters.data() + layer.bias, x, layer.activation.data(),
-                    layer.in, layer.out, rows, layer.hidden ? shape_.activation : Activation::kNone);
+    const T* weight = parameters.data() + layer.weight;
+    if (changed) kernels_.pack(weight, layer.packed.data(), layer.in, layer.out);
+    kernels_.affine(weight, layer.packed.data(), parameters.data() + layer.bias, x, layer.activation.data(), layer.in,
+                    layer.out, rows, layer.hidden ? shape_.activation : Activation::kNone);
     if (layer.hidden && shape_.layer_norm) normalise_rows(layer, parameters, rows);
     x = layer_output(layer);
   }
@@ -149,18 +152,20 @@ template <class T>
 void Mlp<T>::backward(std::span<const T> parameters, const T* x, std::size_t rows, const T* d_output,
                       std::span<T> gradient) {
   GIPO_CHECK(gradient.size() == parameter_count_ && rows <= max_rows_);
-  std::copy_n(d_output, rows * shape_.output, delta_.data());
+  const T* delta = d_output;
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const Layer& layer = layers_[i];
-    if (layer.hidden) {
-      if (shape_.layer_norm) backward_norm(layer, parameters, rows, delta_.data(), gradient);
-      kernels_.activation_backward(layer.activation.data(), delta_.data(), rows * layer.out, shape_.activation);
-    }
-    kernels_.weight_gradient(delta_.data(), i == 0 ? x : layer_output(layers_[i - 1]), gradient.data() + layer.weight,
+    kernels_.weight_gradient(delta, i == 0 ? x : layer_output(layers_[i - 1]), gradient.data() + layer.weight,
                              gradient.data() + layer.bias, layer.in, layer.out, rows);
     if (i == 0) break;
-    kernels_.input_gradient(parameters.data() + layer.weight, delta_.data(), delta_below_.data(), layer.in, layer.out,
-                            rows);
+    const Layer& below = layers_[i - 1];
+    kernels_.input_gradient(parameters.data() + layer.weight, delta, delta_.data(), layer.in, layer.out, rows,
+                            shape_.layer_norm ? nullptr : below.activation.data(), shape_.activation);
+    if (shape_.layer_norm) {
+      backward_norm(below, parameters, rows, delta_.data(), gradient);
+      kernels_.activation_backward(below.activation.data(), delta_.data(), rows * below.out, shape_.activation);
+    }
+    delta = delta_.data();
     std::swap(delta_, delta_below_);
   }
 }

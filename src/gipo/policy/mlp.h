@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gipo/core/aligned_vector.h"
 #include "gipo/policy/dense.h"
 
 namespace gipo {
@@ -43,7 +44,8 @@ class Mlp {
   void initialise(std::span<T> parameters, RandomStream& random, double output_gain) const;
 
   // x: [rows, input], one sample after another. Returns the outputs [rows, output]; they stay valid until the next call.
-  const T* forward(std::span<const T> parameters, const T* x, std::size_t rows);
+  // `changed`: whether the parameters are others than those of the last call.
+  const T* forward(std::span<const T> parameters, const T* x, std::size_t rows, bool changed = true);
   // Adds nothing: overwrites `gradient` with that of the last forward, its first `rows` samples, for d_output [rows, output].
   void backward(std::span<const T> parameters, const T* x, std::size_t rows, const T* d_output, std::span<T> gradient);
 
@@ -52,10 +54,11 @@ class Mlp {
     std::size_t in = 0, out = 0;
     std::size_t weight = 0, bias = 0, norm_weight = 0, norm_bias = 0;  // offsets
     bool hidden = false;
-    std::vector<T> activation;   // [max_rows, out] after the activation function; the output layer: its output
-    std::vector<T> normalised;   // [max_rows, out] LayerNorm: before gain and bias
-    std::vector<T> output;       // [max_rows, out] LayerNorm: what the next layer sees
-    std::vector<T> inverse_std;  // [max_rows]
+    AlignedVector<T> packed;      // [in * out] the weight as the kernels read it
+    AlignedVector<T> activation;  // [max_rows, out] after the activation function; the output layer: its output
+    AlignedVector<T> normalised;  // [max_rows, out] LayerNorm: before gain and bias
+    AlignedVector<T> output;      // [max_rows, out] LayerNorm: what the next layer sees
+    std::vector<T> inverse_std;   // [max_rows]
   };
   const T* layer_output(const Layer& layer) const {
     return (layer.hidden && shape_.layer_norm ? layer.output : layer.activation).data();
@@ -67,7 +70,7 @@ class Mlp {
   const DenseKernels<T>& kernels_;
   std::size_t parameter_count_ = 0, max_rows_ = 0;
   std::vector<Layer> layers_;
-  std::vector<T> delta_, delta_below_;  // [max_rows, widest layer]
+  AlignedVector<T> delta_, delta_below_;  // [max_rows, widest layer]
 };
 
 }  // namespace gipo

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "gipo/core/error.h"
 
@@ -107,13 +108,15 @@ DistributionView<float> Inference::policy(const Weights& weights, std::span<cons
   weights.scale.apply(observations, scaled_.data());
   const std::span<const float> all(weights.policy);
   const std::size_t network = policy_.parameter_count();
-  const float* out = policy_.forward(all.first(network), scaled_.data(), observations.size() / observation_size_);
+  const float* out = policy_.forward(all.first(network), scaled_.data(), observations.size() / observation_size_,
+                                     std::exchange(policy_version_, weights.version) != weights.version);
   return {out, all.subspan(network)};
 }
 
 const float* Inference::values(const Weights& weights, std::span<const float> observations) {
   weights.scale.apply(observations, scaled_.data());
-  return critic_.forward(weights.critic, scaled_.data(), observations.size() / observation_size_);
+  return critic_.forward(weights.critic, scaled_.data(), observations.size() / observation_size_,
+                         std::exchange(critic_version_, weights.version) != weights.version);
 }
 
 }  // namespace gipo

@@ -51,7 +51,8 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
 // Throws Error, naming `where`, when a tensor is missing or of another shape.
 Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where);
 
-// Evaluates a policy on rows of raw observations, with workspace for max_rows. One thread.
+// Evaluates a policy on rows of raw observations, with workspace for max_rows. One thread. Weights of one version are
+// taken to be the same weights: each object serves one run.
 class Inference {
  public:
   Inference(const ModelSpec& spec, std::size_t max_rows);
@@ -64,7 +65,8 @@ class Inference {
  private:
   std::size_t observation_size_;
   Mlp<float> policy_, critic_;
-  std::vector<float> scaled_;  // [max_rows, observation_size]
+  std::int64_t policy_version_ = -1, critic_version_ = -1;  // of the last call
+  AlignedVector<float> scaled_;                             // [max_rows, observation_size]
 };
 
 }  // namespace gipo

@@ -5,6 +5,7 @@
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/policy/dense.h"
 
 namespace gipo {
 namespace {
@@ -19,14 +20,13 @@ void RunningMoments::add(std::span<const float> rows) {
   const auto n = static_cast<double>(rows.size() / dims);
   if (rows.empty()) return;
   const double total = count_ + n;
+  // The batch's own moments first, from its first row, then merged: stable wherever the observations lie.
+  std::copy_n(rows.begin(), dims, from_.begin());
+  dense_kernels<float>().moments(rows.data(), rows.size() / dims, dims, from_.data(), sum_.data(), sum_square_.data());
   for (std::size_t d = 0; d < dims; ++d) {
-    // The batch's own moments first, then merged: stable whatever the running mean is.
-    double sum = 0, square = 0;
-    for (std::size_t i = d; i < rows.size(); i += dims) sum += rows[i];
-    const double mean = sum / n;
-    for (std::size_t i = d; i < rows.size(); i += dims) square += (rows[i] - mean) * (rows[i] - mean);
-    const double shift = mean - mean_[d];
-    square_[d] += square + shift * shift * count_ * n / total;
+    const double offset = sum_[d] / n;
+    const double shift = from_[d] + offset - mean_[d];
+    square_[d] += std::max(0.0, sum_square_[d] - offset * sum_[d]) + shift * shift * count_ * n / total;
     mean_[d] += shift * n / total;
   }
   count_ = total;

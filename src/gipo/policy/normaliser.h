@@ -13,7 +13,8 @@ class ByteWriter;
 // Running count, mean and summed square deviation of every observation dimension, in double.
 class RunningMoments {
  public:
-  explicit RunningMoments(std::size_t dims = 0) : mean_(dims), square_(dims) {}
+  explicit RunningMoments(std::size_t dims = 0)
+      : mean_(dims), square_(dims), from_(dims), sum_(dims), sum_square_(dims) {}
 
   void add(std::span<const float> rows);  // [n, dims]
   double count() const { return count_; }
@@ -27,6 +28,7 @@ class RunningMoments {
  private:
   double count_ = 0;
   std::vector<double> mean_, square_;
+  std::vector<double> from_, sum_, sum_square_;  // [dims] workspace
 };
 
 // What the networks see of an observation: (x - mean) * inverse_std, within +-limit. Travels with the weights.

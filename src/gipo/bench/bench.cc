@@ -1,0 +1,69 @@
+#include "gipo/bench/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "gipo/core/aligned_vector.h"
+#include "gipo/policy/dense.h"
+
+namespace gipo {
+namespace {
+
+constexpr double kTotalSeconds = 1, kSliceSeconds = 0.004;
+
+double seconds_of(const std::function<void()>& call, std::int64_t times) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::int64_t i = 0; i < times; ++i) call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// How often it must be called to fill a slice; also warms it up.
+std::int64_t times_per_slice(const std::function<void()>& call) {
+  const double once = std::min(seconds_of(call, 1), seconds_of(call, 3) / 3);
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(kSliceSeconds / std::max(once, 1e-9)));
+}
+
+}  // namespace
+
+std::pair<double, double> best_seconds(const std::function<void()>& one, const std::function<void()>& other) {
+  const std::int64_t times[2] = {times_per_slice(one), times_per_slice(other)};
+  double best[2] = {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()}, total = 0;
+  for (int round = 0; round < 5 || total < 2 * kTotalSeconds; ++round) {
+    for (int i = 0; i < 2; ++i) {
+      const double seconds = seconds_of(i == 0 ? one : other, times[i]);
+      best[i] = std::min(best[i], seconds / static_cast<double>(times[i]));
+      total += seconds;
+    }
+  }
+  return {best[0], best[1]};
+}
+
+double best_seconds(const std::function<void()>& call) {
+  return best_seconds(call, [] {}).first;
+}
+
+std::pair<double, double> best_beside_sgemm(const std::function<void()>& call) {
+  constexpr std::size_t n = 2048;
+  constexpr double kOperations = 2.0 * n * n * n;
+  static std::vector<AlignedVector<float>> m(4, AlignedVector<float>(n * n, 0.5f));
+  static double best_product = std::numeric_limits<double>::infinity();
+  const auto [seconds, product] = best_seconds(call, [] {
+    dense_kernels<float>().weight_gradient(m[0].data(), m[1].data(), m[2].data(), m[3].data(), n, n, n);
+  });
+  best_product = std::min(best_product, product);
+  return {seconds, kOperations / best_product};
+}
+
+const std::vector<Bench>& benches() {
+  static const std::vector<Bench> all = {
+      {"learner", "updates of the networks", bench_learner},
+      {"inference", "actions from observations", bench_inference},
+      {"replay", "transitions in and out", bench_replay},
+      {"env", "environments stepped", bench_env},
+      {"train", "whole runs", bench_train},
+  };
+  return all;
+}
+
+}  // namespace gipo

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace gipo {
+
+// One line of `gipo bench`: a figure beside a reference measured in the same run, so that it can be read on any machine.
+struct BenchRow {
+  std::string name;
+  double value = 0;
+  std::string unit;
+  std::string reference;  // what it is compared with, in words; empty: nothing
+  double ratio = 0;       // share of the reference, as `reference` says
+};
+
+struct Bench {
+  std::string name, summary;
+  std::function<std::vector<BenchRow>()> run;
+};
+
+// learner, inference, replay, env, train.
+const std::vector<Bench>& benches();
+
+std::vector<BenchRow> bench_learner();
+std::vector<BenchRow> bench_inference();
+std::vector<BenchRow> bench_replay();
+std::vector<BenchRow> bench_env();
+std::vector<BenchRow> bench_train();
+
+// Seconds of one call: the best of many short runs, so that what else the machine does is left out.
+double best_seconds(const std::function<void()>& call);
+// Both in turn, so that a machine that changes its speed does so for both.
+std::pair<double, double> best_seconds(const std::function<void()>& one, const std::function<void()>& other);
+
+// Seconds of one call, and the operations per second that a product of two 2048 x 2048 matrices reaches in the same
+// run: the reference of all linear algebra. The best product of the whole process counts.
+std::pair<double, double> best_beside_sgemm(const std::function<void()>& call);
+
+}  // namespace gipo

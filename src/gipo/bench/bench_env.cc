@@ -1,0 +1,95 @@
+#include <fmt/format.h>
+
+#include "gipo/bench/bench.h"
+#include "gipo/env/env.h"
+#include "gipo/replay/replay_buffer.h"
+#include "gipo/train/actor.h"
+
+namespace gipo {
+namespace {
+
+constexpr std::size_t kEnvs = 16;
+
+// Every environment once, with the observation written out and episodes begun anew.
+class Stepper {
+ public:
+  explicit Stepper(const std::string& id) : spec_(find_env(id)), observation_(spec_.observation_size) {
+    for (std::size_t i = 0; i < kEnvs; ++i) {
+      envs_.push_back(make_env(id));
+      envs_.back()->reset(i);
+    }
+    // Made before: drawing actions is not the environment's work.
+    RandomStream random(1);
+    for (std::size_t i = 0; i < kActions * spec_.action.dims(); ++i) {
+      const std::size_t d = i % spec_.action.dims();
+      const bool box = spec_.action.kind == ActionSpace::Kind::kBox;
+      actions_.push_back(box ? random.uniform(spec_.action.low[d], spec_.action.high[d])
+                             : static_cast<double>(random.below(static_cast<std::uint64_t>(spec_.action.choices[d]))));
+    }
+  }
+  void step() {
+    const std::size_t dims = spec_.action.dims();
+    for (const auto& env : envs_) {
+      at_ = (at_ + 1) % kActions;
+      const StepResult result = env->step({actions_.data() + at_ * dims, dims});
+      if (result.terminated || result.truncated) env->reset();
+      env->observe(observation_);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kActions = 1009;
+  const EnvSpec& spec_;
+  std::vector<std::unique_ptr<Env>> envs_;
+  std::vector<double> observation_, actions_;
+  std::size_t at_ = 0;
+};
+
+// The same environments with a policy, segments and a replay around them.
+class Collector {
+ public:
+  explicit Collector(const std::string& id)
+      : plan_(plan(id)), actor_(plan_, 0), replay_(plan_.replay_shape(), RandomStream(1)) {
+    weights_.policy.resize(plan_.model.policy_parameters());
+    weights_.critic.resize(plan_.model.critic_parameters());
+    weights_.scale = ObservationScale::identity(plan_.env.observation_size);
+    RandomStream random(1);
+    initialise_policy<float>(plan_.model, weights_.policy, random);
+    initialise_critic<float>(plan_.model, weights_.critic, random);
+  }
+  void step() {
+    actor_.step(weights_, 0);
+    actor_.drain(replay_, episodes_);
+    episodes_.clear();
+  }
+
+ private:
+  static Plan plan(const std::string& id) {
+    LoadedConfig loaded;
+    loaded.config.env.id = id;
+    loaded.config.env.count = kEnvs;
+    return make_plan(loaded);
+  }
+  Plan plan_;
+  Weights weights_;
+  Actor actor_;
+  ReplayBuffer replay_;
+  std::vector<Episode> episodes_;
+};
+
+}  // namespace
+
+std::vector<BenchRow> bench_env() {
+  std::vector<BenchRow> rows;
+  for (const EnvSpec& spec : registered_envs()) {
+    Stepper bare(spec.id);
+    Collector collector(spec.id);
+    const auto [alone, acting] = best_seconds([&] { bare.step(); }, [&] { collector.step(); });
+    rows.push_back({fmt::format("env {} {}", spec.id, kEnvs), kEnvs / alone, "env steps/s", "", 0});
+    rows.push_back({fmt::format("actor {} {}", spec.id, kEnvs), kEnvs / acting, "env steps/s", "the environments alone",
+                    alone / acting});
+  }
+  return rows;
+}
+
+}  // namespace gipo

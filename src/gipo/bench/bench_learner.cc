@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "gipo/bench/bench.h"
+#include "gipo/bench/made_up.h"
+#include "gipo/core/thread_pool.h"
+#include "gipo/learner/learner.h"
+
+namespace gipo {
+namespace {
+
+struct Shape {
+  std::size_t observation_size;
+  Widths hidden;
+  ActionSpace action;
+  std::size_t batch;
+};
+
+// Multiplications and additions of forward and backward; the input of the first layer needs no gradient.
+double operations(const MlpShape& shape, std::size_t rows) {
+  double products = 0, in = static_cast<double>(shape.input), first = 0;
+  for (std::size_t i = 0; i <= shape.hidden.size(); ++i) {
+    const double out =
+        static_cast<double>(i < shape.hidden.size() ? shape.hidden[i] : static_cast<std::int64_t>(shape.output));
+    products += in * out;
+    if (i == 0) first = in * out;
+    in = out;
+  }
+  return 2.0 * static_cast<double>(rows) * (3 * products - first);
+}
+
+BenchRow measure(const Shape& s) {
+  const LearnerSetup setup = made_up_setup(s.observation_size, s.action, s.hidden, s.batch);
+  ThreadPool pool(1);
+  const auto learner = make_learner(setup, RandomStream(1), pool);
+  const Batch batch = made_up_batch(s.batch, setup.model);
+  const auto [update, sgemm] = best_beside_sgemm([&] { learner->update(batch, {0, false}); });
+  const double work = operations(setup.model.policy_shape, s.batch) + operations(setup.model.critic_shape, s.batch);
+  const std::string outputs =
+      s.action.kind == ActionSpace::Kind::kMultiDiscrete
+          ? fmt::format("{}-{}-{}", s.observation_size, fmt::join(s.hidden, "-"), setup.model.distribution.outputs())
+          : fmt::format("{}", fmt::join(s.hidden, "x"));
+  return {fmt::format("learner {} batch {}", outputs, s.batch), 1 / update, "updates/s", "sgemm 2048^3",
+          work / update / sgemm};
+}
+
+}  // namespace
+
+std::vector<BenchRow> bench_learner() {
+  const ActionSpace two = ActionSpace::discrete(2);
+  ActionSpace bins{ActionSpace::Kind::kMultiDiscrete, {256, 256, 256, 256}, {}, {}};
+  std::vector<BenchRow> rows;
+  for (const Shape& s :
+       {Shape{8, {64, 64}, two, 64}, Shape{8, {64, 64}, two, 256}, Shape{8, {64, 64}, two, 512},
+        Shape{8, {256, 256}, two, 256}, Shape{8, {256, 256}, two, 512}, Shape{39, {512, 512}, bins, 512}}) {
+    rows.push_back(measure(s));
+  }
+  return rows;
+}
+
+}  // namespace gipo

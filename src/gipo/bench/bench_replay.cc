@@ -1,0 +1,34 @@
+#include <cstring>
+
+#include "gipo/bench/bench.h"
+#include "gipo/replay/replay_buffer.h"
+
+namespace gipo {
+
+// 50,000 transitions of the size of HalfCheetah's: 17 observations, 6 actions.
+std::vector<BenchRow> bench_replay() {
+  constexpr std::size_t kCapacity = 50'000, kLength = 64, kBatch = 512;
+  const ReplayShape shape{kCapacity, kLength, 17, 6, Sampling::kSegments, {}};
+  ReplayBuffer replay(shape, RandomStream(1));
+  Segment segment(kLength, 17, 6);
+  segment.length = kLength;
+  while (replay.evicted() == 0) replay.insert(segment);
+  Batch batch(kBatch, 17, 6);
+  const std::size_t bytes = ReplayBuffer::bytes_per_transition(shape);
+  std::vector<char> from(kCapacity * bytes, 1), to(kBatch * bytes);
+  // As much as the transitions hold, from one place after the other to one small one, or back.
+  std::size_t at = 0;
+  const auto move = [&](std::size_t count, bool in) {
+    at = (at + 37 * count * bytes) % (from.size() - count * bytes);
+    std::memcpy(in ? from.data() + at : to.data(), in ? to.data() : from.data() + at, count * bytes);
+  };
+  const auto [insert, copy_in] = best_seconds([&] { replay.insert(segment); }, [&] { move(kLength, true); });
+  const auto [sample, copy_out] = best_seconds([&] { replay.sample(batch); }, [&] { move(kBatch, false); });
+  const auto row = [&](const char* name, double seconds, double copy, std::size_t count) {
+    return BenchRow{name, 1e9 * seconds / static_cast<double>(count), "ns/transition", "memcpy of as many bytes",
+                    copy / seconds};
+  };
+  return {row("replay insert 64", insert, copy_in, kLength), row("replay sample 512", sample, copy_out, kBatch)};
+}
+
+}  // namespace gipo

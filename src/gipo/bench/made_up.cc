@@ -1,0 +1,47 @@
+#include "gipo/bench/made_up.h"
+
+#include <algorithm>
+
+namespace gipo {
+namespace {
+
+constexpr std::int64_t kVersions = 5000;  // ages of the data, in updates
+constexpr std::size_t kSegment = 64;
+
+}  // namespace
+
+LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& action, const Widths& hidden,
+                           std::size_t batch_size) {
+  PolicyOptions policy;
+  policy.hidden = hidden;
+  LearnerSetup setup;
+  setup.model = make_model_spec(policy, {"made up", "", observation_size, action, 0});
+  setup.learner.batch_size = static_cast<std::int64_t>(batch_size);
+  setup.t_old = kVersions / 10;
+  setup.window = kVersions;
+  return setup;
+}
+
+Batch made_up_batch(std::size_t size, const ModelSpec& model) {
+  const DistributionSpec& distribution = model.distribution;
+  Batch b(size, model.observation_size, distribution.dims);
+  RandomStream random(1);
+  for (float& v : b.observation) v = static_cast<float>(random.normal());
+  for (std::size_t i = 0; i < b.action.size(); ++i) {
+    const bool discrete = distribution.kind == DistributionKind::kCategorical;
+    const std::int64_t choices = discrete ? distribution.choices[i % distribution.dims] : 1;
+    b.action[i] = static_cast<float>(discrete ? static_cast<double>(random.below(static_cast<std::uint64_t>(choices)))
+                                              : random.normal());
+    b.log_prob[i] = static_cast<float>(-0.7 + 0.3 * random.normal());
+  }
+  for (std::size_t i = 0; i < size; ++i) {
+    b.reward[i] = static_cast<float>(random.normal());
+    b.version[i] = -static_cast<std::int64_t>(random.below(kVersions));
+  }
+  for (std::size_t at = 0; at < size; at += kSegment) {
+    b.windows.push_back({at, std::min(kSegment, size - at), false});
+  }
+  return b;
+}
+
+}  // namespace gipo

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "gipo/learner/learner.h"
+#include "gipo/replay/batch.h"
+
+namespace gipo {
+
+// A learner and a batch of stale data of any shape, for benchmarks; the numbers are random and mean nothing.
+LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& action, const Widths& hidden,
+                           std::size_t batch_size);
+Batch made_up_batch(std::size_t size, const ModelSpec& model);
+
+}  // namespace gipo

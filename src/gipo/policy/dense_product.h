@@ -1,0 +1,351 @@
+// Small matrix products with what comes before and after them (bias, activation, its derivative) done while the result
+// is still in registers. Part of dense_impl.h; see there for what may be used here.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+#include "gipo/policy/dense.h"
+
+namespace gipo {
+namespace {
+
+// Registers: a block of kRows x (kVectors vectors) sums, the vectors of one row of b, and one broadcast value.
+#if defined(__AVX512F__)
+constexpr std::size_t kVectorBytes = 64, kRows = 6, kVectors = 4;
+#elif defined(__AVX2__)
+constexpr std::size_t kVectorBytes = 32, kRows = 6, kVectors = 2;
+#elif defined(__aarch64__)
+constexpr std::size_t kVectorBytes = 16, kRows = 6, kVectors = 4;
+#else
+constexpr std::size_t kVectorBytes = 16, kRows = 6, kVectors = 2;
+#endif
+// Steps of the inner sum that stay in the first cache: a panel of b is this many rows high.
+constexpr std::size_t kDepth = 128;
+// Layers with no more outputs than this are sums along the inputs, not products: they would not fill a vector.
+constexpr std::size_t kMostDots = 4;
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vec = typename VectorOf<T>::type;
+template <class T>
+constexpr std::size_t kLanes = kVectorBytes / sizeof(T);
+
+template <class T>
+inline Vec<T> load(const T* p) {
+  Vec<T> v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class T>
+inline void store(T* p, const Vec<T>& v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+template <class T>
+inline Vec<T> splat(T x) {
+  return x - Vec<T>{};
+}
+
+// Lanes that a row of n fills, in percent of those it takes.
+template <class T>
+std::size_t filled(std::size_t n) {
+  return 100 * n / ((n + kLanes<T> - 1) / kLanes<T> * kLanes<T>);
+}
+
+struct Sizes {
+  std::size_t rows, columns, depth;
+};
+
+// Element (i, k) stands at data[i * row + k * column].
+template <class T>
+struct Strided {
+  T* data;
+  std::size_t row, column;
+};
+
+// What is done with a finished sum: the activation, or, where `output` is given, times the activation's derivative there.
+template <class T>
+struct Finish {
+  Activation activation = Activation::kNone;
+  const T* output = nullptr;  // [rows, columns] the activation's
+  std::size_t stride = 0;     // of its rows
+};
+
+// tanh as x P(x^2) / Q(x^2), fitted over |x| <= 7.9 and constant beyond; the error is below 4e-7, and |tanh| below 1.
+inline Vec<float> tanh_of(Vec<float> x) {
+  const Vec<float> limit = splat(7.9f);
+  x = x > limit ? limit : x;
+  x = x < -limit ? -limit : x;
+  const Vec<float> u = x * x;
+  Vec<float> p = u * 2.4105059961976316e-11f - 1.4906262890690414e-08f;
+  p = p * u + 9.939211849996354e-06f;
+  p = p * u + 0.002992101013660431f;
+  p = p * u + 0.1298491358757019f;
+  p = p * u + 1.0f;
+  Vec<float> q = u * 0.00023808731930330396f + 0.024053111672401428f;
+  q = q * u + 0.46318233013153076f;
+  q = q * u + 1.0f;
+  return x * p / q;
+}
+inline Vec<double> tanh_of(Vec<double> x) {
+  for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::tanh(x[i]);
+  return x;
+}
+
+// exp, for x <= 0: 2^n times a polynomial of the rest; the relative error is below 2e-7. Below -87 it is about 1e-38.
+inline Vec<float> exp_of(Vec<float> x) {
+  typedef int Ints __attribute__((vector_size(kVectorBytes)));
+  const Vec<float> low = splat(-87.0f);
+  x = x < low ? low : x;
+  const Vec<float> shifter = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
+  const Vec<float> shifted = x * 1.44269504f + shifter;
+  const Vec<float> n = shifted - shifter;
+  const Vec<float> r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  Vec<float> p = r * (1.0f / 720) + (1.0f / 120);
+  p = p * r + (1.0f / 24);
+  p = p * r + (1.0f / 6);
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const Ints scale = (__builtin_convertvector(n, Ints) + 127) << 23;
+  return p * (Vec<float>)scale;  // the bits, not the value
+}
+inline Vec<double> exp_of(Vec<double> x) {
+  for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::exp(x[i]);
+  return x;
+}
+
+template <class T>
+inline Vec<T> finished(Vec<T> v, Activation activation) {
+  if (activation == Activation::kTanh) return tanh_of(v);
+  if (activation == Activation::kRelu) return v > Vec<T>{} ? v : Vec<T>{};
+  return v;
+}
+template <class T>
+inline Vec<T> times_slope(Vec<T> v, Vec<T> output, Activation activation) {
+  if (activation == Activation::kTanh) return v * (T(1) - output * output);
+  if (activation == Activation::kRelu) return output > Vec<T>{} ? v : Vec<T>{};
+  return v;
+}
+
+// Part of a vector, through the stack.
+template <class T>
+inline Vec<T> load_some(const T* p, std::size_t n, std::size_t stride = 1) {
+  Vec<T> v{};
+  for (std::size_t i = 0; i < n; ++i) v[i] = p[i * stride];
+  return v;
+}
+template <class T>
+inline void store_some(T* p, const Vec<T>& v, std::size_t n, std::size_t stride = 1) {
+  for (std::size_t i = 0; i < n; ++i) p[i * stride] = v[i];
+}
+
+// out [n] = exp(x - top), top being the largest; returns the sum.
+template <class T>
+T exponentials(const T* x, T top, T* out, std::size_t n) {
+  T sum = 0;
+  std::size_t i = 0;
+  if (n >= kLanes<T>) {
+    Vec<T> sums{};
+    for (; i + kLanes<T> <= n; i += kLanes<T>) {
+      const Vec<T> e = exp_of(load(x + i) - top);
+      store(out + i, e);
+      sums += e;
+    }
+    for (std::size_t k = 0; k < kLanes<T>; ++k) sum += sums[k];
+  }
+  for (; i < n; ++i) {
+    out[i] = std::exp(x[i] - top);
+    sum += out[i];
+  }
+  return sum;
+}
+
+// values[i] = finished(values[i] + bias[i]), or times the slope.
+template <class T>
+void finish_row(T* values, std::size_t n, const T* bias, const Finish<T>& f) {
+  for (std::size_t i = 0; i < n; i += kLanes<T>) {
+    const std::size_t some = n - i < kLanes<T> ? n - i : kLanes<T>;
+    const bool whole = some == kLanes<T>;
+    Vec<T> v = whole ? load(values + i) : load_some(values + i, some);
+    if (bias) v += whole ? load(bias + i) : load_some(bias + i, some);
+    if (f.output) {
+      v = times_slope<T>(v, whole ? load(f.output + i) : load_some(f.output + i, some), f.activation);
+    } else {
+      v = finished<T>(v, f.activation);
+    }
+    whole ? store(values + i, v) : store_some(values + i, v, some);
+  }
+}
+
+// Where a block of sums begins and how it ends: one step of the inner sum's chunks.
+template <class T>
+struct Block {
+  const T* a;                   // (0, 0) of the block's rows
+  std::size_t a_row, a_column;  // strides
+  const T* b;                   // [depth, columns]
+  std::size_t b_row, depth;
+  Strided<T> c;
+  std::size_t columns;  // lanes in use; fewer than a vector only where the block is one vector wide
+  const T* bias;        // first chunk
+  bool first, last;
+  Finish<T> finish;  // last chunk; its output moved to this block
+};
+
+template <class T, std::size_t Rows, std::size_t Vectors>
+void run_block(const Block<T>& k) {
+  const bool whole = k.c.column == 1 && k.columns == Vectors * kLanes<T>;
+  const auto lanes = [&](std::size_t v) {
+    const std::size_t left = k.columns - v * kLanes<T>;
+    return left < kLanes<T> ? left : kLanes<T>;
+  };
+  Vec<T> sum[Rows][Vectors];
+  for (std::size_t r = 0; r < Rows; ++r) {
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      const std::size_t at = v * kLanes<T>;
+      const T* c = k.c.data + r * k.c.row + at * k.c.column;
+      sum[r][v] = Vec<T>{};
+      if (k.first && k.bias) sum[r][v] = whole ? load(k.bias + at) : load_some(k.bias + at, lanes(v));
+      if (!k.first) sum[r][v] = whole ? load(c) : load_some(c, lanes(v), k.c.column);
+    }
+  }
+  const T* a = k.a;
+  const T* b = k.b;
+  for (std::size_t d = 0; d < k.depth; ++d, a += k.a_column, b += k.b_row) {
+    Vec<T> row[Vectors];
+    for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
+    for (std::size_t r = 0; r < Rows; ++r) {
+      const Vec<T> x = splat(a[r * k.a_row]);
+      for (std::size_t v = 0; v < Vectors; ++v) sum[r][v] += x * row[v];
+    }
+  }
+  for (std::size_t r = 0; r < Rows; ++r) {
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      const std::size_t at = v * kLanes<T>;
+      Vec<T> s = sum[r][v];
+      if (k.last && k.finish.output) {
+        const T* output = k.finish.output + r * k.finish.stride + at;
+        s = times_slope<T>(s, whole ? load(output) : load_some(output, lanes(v)), k.finish.activation);
+      } else if (k.last) {
+        s = finished<T>(s, k.finish.activation);
+      }
+      T* c = k.c.data + r * k.c.row + at * k.c.column;
+      whole ? store(c, s) : store_some(c, s, lanes(v), k.c.column);
+    }
+  }
+}
+
+template <class T, std::size_t Vectors>
+void run_rows(const Block<T>& block, std::size_t rows) {
+  switch (rows) {
+    case 1:
+      return run_block<T, 1, Vectors>(block);
+    case 2:
+      return run_block<T, 2, Vectors>(block);
+    case 3:
+      return run_block<T, 3, Vectors>(block);
+    case 4:
+      return run_block<T, 4, Vectors>(block);
+    case 5:
+      return run_block<T, 5, Vectors>(block);
+    default:
+      return run_block<T, 6, Vectors>(block);
+  }
+}
+
+// One panel of columns, `Vectors` wide, over all rows.
+template <class T, std::size_t Vectors>
+void run_panel(const Sizes& n, const Strided<const T>& a, Block<T> block) {
+  const T* output = block.finish.output;
+  T* const c = block.c.data;
+  for (std::size_t r = 0; r < n.rows; r += kRows) {
+    block.a = a.data + r * a.row;
+    block.c.data = c + r * block.c.row;
+    if (output) block.finish.output = output + r * block.finish.stride;
+    run_rows<T, Vectors>(block, n.rows - r < kRows ? n.rows - r : kRows);
+  }
+}
+
+// c [rows, columns] = finish(a [rows, depth] b [depth, columns] + bias [columns]); b row-major with rows of b_row.
+template <class T>
+void product(const Sizes& n, Strided<const T> a, const T* b, std::size_t b_row, const Strided<T>& c, const T* bias,
+             const Finish<T>& finish) {
+  T tail[kDepth * kLanes<T>];  // the columns beyond the last whole vector, filled up with zeros
+  for (std::size_t d = 0; d < n.depth; d += kDepth) {
+    const std::size_t depth = n.depth - d < kDepth ? n.depth - d : kDepth;
+    const Strided<const T> chunk{a.data + d * a.column, a.row, a.column};
+    Block<T> block{};
+    block.a_row = a.row, block.a_column = a.column;
+    block.depth = depth;
+    block.first = d == 0, block.last = d + depth == n.depth;
+    for (std::size_t column = 0; column < n.columns; column += block.columns) {
+      const std::size_t left = n.columns - column;
+      block.columns = left >= kVectors * kLanes<T> ? kVectors * kLanes<T>
+                      : left >= 2 * kLanes<T>      ? 2 * kLanes<T>
+                      : left >= kLanes<T>          ? kLanes<T>
+                                                   : left;
+      block.b = b + d * b_row + column, block.b_row = b_row;
+      block.c = {c.data + column * c.column, c.row, c.column};
+      block.bias = bias ? bias + column : nullptr;
+      block.finish = finish;
+      if (finish.output) block.finish.output = finish.output + column;
+      if (left < kLanes<T>) {
+        for (std::size_t i = 0; i < depth; ++i) store(tail + i * kLanes<T>, load_some(block.b + i * b_row, left));
+        block.b = tail, block.b_row = kLanes<T>;
+      }
+      if (block.columns == kVectors * kLanes<T>) {
+        run_panel<T, kVectors>(n, chunk, block);
+      } else if (block.columns == 2 * kLanes<T>) {
+        run_panel<T, 2>(n, chunk, block);
+      } else {
+        run_panel<T, 1>(n, chunk, block);
+      }
+    }
+  }
+}
+
+// z [rows, out] = finish(x [rows, in] weight [out, in]^T + bias), for a few outputs.
+template <class T>
+void dots(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std::size_t out, std::size_t rows,
+          const Finish<T>& finish) {
+  for (std::size_t r = 0; r < rows; ++r, x += in, z += out) {
+    for (std::size_t o = 0; o < out; ++o) {
+      const T* w = weight + o * in;
+      Vec<T> sum{};
+      std::size_t i = 0;
+      for (; i + kLanes<T> <= in; i += kLanes<T>) sum += load(x + i) * load(w + i);
+      T total = bias[o];
+      for (; i < in; ++i) total += x[i] * w[i];
+      T lanes[kLanes<T>];
+      store(lanes, sum);
+      for (std::size_t step = kLanes<T> / 2; step > 0; step /= 2) {
+        for (std::size_t k = 0; k < step; ++k) lanes[k] += lanes[k + step];
+      }
+      z[o] = total + lanes[0];
+    }
+    if (finish.activation != Activation::kNone) finish_row<T>(z, out, nullptr, finish);
+  }
+}
+
+// sums [columns] = over the rows of values [rows, columns].
+template <class T>
+void column_sums(const T* values, T* sums, std::size_t columns, std::size_t rows) {
+  for (std::size_t c = 0; c < columns; c += kLanes<T>) {
+    if (columns - c >= kLanes<T>) {
+      Vec<T> sum{};
+      for (std::size_t r = 0; r < rows; ++r) sum += load(values + r * columns + c);
+      store(sums + c, sum);
+      continue;
+    }
+    for (std::size_t k = c; k < columns; ++k) {
+      sums[k] = 0;
+      for (std::size_t r = 0; r < rows; ++r) sums[k] += values[r * columns + k];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gipo
