@@ -1,0 +1,87 @@
+// Nothing is allocated in the steady loop: environments stepped, segments handed over, batches drawn, updates made,
+// weights published.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "gipo/core/thread_pool.h"
+#include "gipo/learner/learner.h"
+#include "gipo/replay/replay_buffer.h"
+#include "gipo/train/actor.h"
+#include "gipo/train/weight_store.h"
+
+namespace {
+
+std::atomic<long> allocations{0};
+
+void* counted(std::size_t size, std::size_t alignment) {
+  ++allocations;
+  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  void* p = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, rounded) : std::malloc(size);
+  if (p == nullptr && size > 0) throw std::bad_alloc();
+  return p;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return counted(size == 0 ? 1 : size, 1); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace gipo {
+namespace {
+
+class SteadyLoop : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(SteadyLoop, AllocatesNothing) {
+  LoadedConfig loaded;
+  Config& c = loaded.config;
+  c.env.id = std::get<0>(GetParam());
+  c.policy.distribution = std::get<1>(GetParam());
+  c.policy.hidden = {16, 16};
+  c.learner.batch_size = 64;
+  c.learner.updates = 1000;
+  c.learner.proximal_coef = 0.3;
+  c.replay.segment_length = 16;
+  const Plan plan = make_plan(loaded);
+  ThreadPool pool(1);
+  const auto learner = make_learner(plan.learner_setup(), RandomStream(1), pool);
+  ReplayBuffer replay(plan.replay_shape(), RandomStream(2));
+  WeightStore store;
+  store.publish(*learner);
+  Actor actor(plan, 0);
+  Batch batch(64, plan.env.observation_size, plan.env.action.dims());
+  RunningMoments moments(plan.env.observation_size);
+  std::vector<Episode> episodes;
+  const auto turn = [&] {
+    for (int i = 0; i < 4; ++i) {
+      actor.step(*store.get(), 0);
+      actor.drain(replay, episodes);
+      episodes.clear();
+    }
+    if (!replay.sample(batch)) return;
+    replay.copy_moments(moments);
+    learner->set_observation_scale(moments);
+    learner->update(batch, {0, true});
+    store.publish(*learner);
+  };
+  for (int i = 0; i < 2000; ++i) turn();  // until every buffer has the size it needs
+  const long before = allocations;
+  for (int i = 0; i < 500; ++i) turn();
+  EXPECT_EQ(allocations - before, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tasks, SteadyLoop,
+                         ::testing::Values(std::make_tuple("CartPole-v1", "auto"),
+                                           std::make_tuple("Pendulum-v1", "auto"),
+                                           std::make_tuple("Pendulum-v1", "binned")));
+
+}  // namespace
+}  // namespace gipo
