@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 4> kFreeOptions = {"run.dir", "run.name", "run.threads", "learner.updates"};
+constexpr std::array<std::string_view, 5> kFreeOptions = {"run.dir", "run.name", "run.threads", "run.target_return",
+                                                          "learner.updates"};
 constexpr std::array<std::string_view, 3> kFreeGroups = {"eval", "log", "checkpoint"};
 constexpr std::int64_t kMostUpdates = 1'000'000'000'000;
 

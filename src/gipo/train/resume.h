@@ -27,7 +27,7 @@ ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int
 Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then);
 
 // Throws Error, naming the first option that differs and may not. What may: run.dir, run.name, run.threads,
-// learner.updates and all of eval, log and checkpoint.
+// run.target_return, learner.updates and all of eval, log and checkpoint.
 void refuse_changes(const Config& then, const Config& now, const std::string& where);
 
 }  // namespace gipo

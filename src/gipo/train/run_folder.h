@@ -22,7 +22,7 @@ using Figures = std::vector<std::pair<std::string, double>>;
 
 // What a run came to, for summary.json.
 struct RunSummary {
-  std::string ended;  // "finished", "interrupted" or "failed: why"
+  std::string ended;  // "finished", "solved", "interrupted" or "failed: why"
   std::int64_t env_steps = 0, updates = 0, episodes = 0;
   std::int64_t skipped_updates = 0;
   std::uint64_t rejected_segments = 0, replay_size = 0, replay_evicted = 0;

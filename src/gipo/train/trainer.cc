@@ -61,7 +61,7 @@ RunSummary Trainer::run() {
     folder_.write_summary(summary(fmt::format("failed: {}", e.what())));
     throw;
   }
-  const RunSummary result = summary(finished() ? "finished" : "interrupted");
+  const RunSummary result = summary(solved_ ? "solved" : finished() ? "finished" : "interrupted");
   folder_.log(result.ended);
   folder_.write_summary(result);
   return result;
@@ -167,7 +167,13 @@ void Trainer::take_episodes(std::vector<Episode>& episodes) {
     next_episode_[e.env] = e.number + 1;
     ++episode_count_;
   }
+  if (!episodes.empty()) check_target();
   episodes.clear();
+}
+
+void Trainer::check_target() {
+  const Maybe<double> target = plan_.config.run.target_return;
+  solved_ = target && recent_.size() == kRecentEpisodes && recent_returns().mean >= *target;
 }
 
 ReturnStats Trainer::recent_returns() const { return return_stats(recent_); }

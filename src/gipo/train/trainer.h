@@ -62,7 +62,8 @@ class Trainer {
   void pass_on_warnings();
   double seconds() const { return seconds_before_ + hooks_.seconds(); }
   bool interrupted() const { return hooks_.stop && hooks_.stop->load(std::memory_order_relaxed); }
-  bool finished() const { return learner_->version() >= plan_.config.learner.updates; }
+  bool finished() const { return solved_ || learner_->version() >= plan_.config.learner.updates; }
+  void check_target();
   // One update from a batch, and all that follows it: weights published, figures logged.
   void update(const Batch& batch);
   void log_update(const UpdateStats& stats);
@@ -93,6 +94,7 @@ class Trainer {
   std::uint64_t rejected_ = 0, rejected_told_ = 0;
   std::string last_fault_;      // of an environment, in words
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring
+  bool solved_ = false;         // their mean has reached run.target_return
   ReturnStats eval_return_;
   Figures figures_;
 };

@@ -157,6 +157,29 @@ TEST_F(Training, OnPolicyLearnsFromEachRolloutAloneAndStartsAtRatioOne) {
   }
 }
 
+// 100 short episodes suffice; resumed it stays solved, and with another aim it goes on.
+TEST_F(Training, ARunThatReachesItsTargetEndsAsSolvedAsyncToo) {
+  loaded_.config.learner.updates = 3000;
+  for (const char* mode : {"lockstep", "async"}) {
+    loaded_.config.run.mode = mode;
+    loaded_.config.run.target_return = 8;
+    const RunSummary s = run(mode);
+    EXPECT_EQ(s.ended, "solved");
+    EXPECT_LT(s.updates, 3000);
+    EXPECT_GE(s.final_return.mean, 8);
+    EXPECT_EQ(s.final_return.episodes, 100);
+    EXPECT_GT(s.eval_return.episodes, 0);
+    const RunSummary again = go_on(mode);
+    EXPECT_EQ(again.ended, "solved");
+    EXPECT_EQ(again.updates, s.updates);
+    loaded_.config.run.target_return = 1e9;
+    loaded_.config.learner.updates = s.updates + 20;
+    write_file_atomic(dir_ / mode + "/config.toml", config_to_toml(loaded_.config));
+    EXPECT_EQ(go_on(mode).ended, "finished");
+    loaded_.config.learner.updates = 3000;
+  }
+}
+
 TEST_F(Training, InterruptionSavesThePolicyAndSaysSo) {
   stop_ = true;
   const RunSummary s = run("a");
