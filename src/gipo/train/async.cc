@@ -31,6 +31,7 @@ struct Shared {
   std::mutex mutex;
   std::vector<Episode> episodes;
   std::uint64_t rejected = 0;
+  FaultCounts faults;
   std::string last_fault;
   std::exception_ptr error;  // the first
 
@@ -67,6 +68,7 @@ void act(Actor& actor, const WeightStore& store, ReplayBuffer& replay, Shared& s
     const std::lock_guard lock(shared.mutex);
     shared.episodes.insert(shared.episodes.end(), episodes.begin(), episodes.end());
     shared.rejected += actor.rejected() - rejected;
+    actor.take_faults(shared.faults);
     shared.last_fault = actor.last_fault();
     rejected = actor.rejected();
     episodes.clear();
@@ -95,6 +97,7 @@ void Trainer::run_async() {
   Shared shared(plan_, slack);
   shared.pacer.start_at(env_steps_, learner_->version());
   shared.rejected = rejected_;
+  shared.faults = faults_;
   std::vector<Batch> batches(2, Batch(batch_size, plan_.env.observation_size, plan_.env.action.dims()));
   for (Batch& batch : batches) shared.free_batches.push(&batch);
 
@@ -120,6 +123,7 @@ void Trainer::run_async() {
     }
     const std::lock_guard lock(shared.mutex);
     rejected_ = shared.rejected;
+    faults_ = shared.faults;
     last_fault_ = shared.last_fault;
     take_episodes(shared.episodes);
   };

@@ -62,18 +62,35 @@ LogPositions read_positions(const Json& logs) {
 
 }  // namespace
 
+namespace {
+
+[[noreturn]] void refuse_change(const std::string& where, const std::string& key, const std::string& before,
+                                const std::string& after) {
+  throw Error(
+      fmt::format("{}: {} was {} and is now {}: a run cannot change this when it is resumed; what may "
+                  "change: {}, and all of {}",
+                  where, key, before.empty() ? "unset" : before, after.empty() ? "unset" : after,
+                  fmt::join(kFreeOptions, ", "), fmt::join(kFreeGroups, ", ")));
+}
+
+}  // namespace
+
 void refuse_changes(const Config& then, const Config& now, const std::string& where) {
   for (const OptionGroup& group : option_table()) {
     if (std::find(kFreeGroups.begin(), kFreeGroups.end(), group.name) != kFreeGroups.end()) continue;
     for (const Option& o : group.options) {
       if (std::find(kFreeOptions.begin(), kFreeOptions.end(), o.key) != kFreeOptions.end()) continue;
       const std::string before = o.get(then), after = o.get(now);
-      if (before == after) continue;
-      throw Error(
-          fmt::format("{}: {} was {} and is now {}: a run cannot change this when it is resumed; what may "
-                      "change: {}, and all of {}",
-                      where, o.key, before.empty() ? "unset" : before, after.empty() ? "unset" : after,
-                      fmt::join(kFreeOptions, ", "), fmt::join(kFreeGroups, ", ")));
+      if (before != after) refuse_change(where, o.key, before, after);
+    }
+  }
+  // The task is the same by now. An option that stands at its default may be left out.
+  const EnvSpec& task = find_env(now.env.id);
+  const OptionValues before = resolve_options(task.id, task.options, then.env_options);
+  const OptionValues after = resolve_options(task.id, task.options, now.env_options);
+  for (const auto& [name, value] : before) {
+    if (value != after.at(name)) {
+      refuse_change(where, std::string(kEnvOptions) + name, to_toml(value), to_toml(after.at(name)));
     }
   }
 }
@@ -105,6 +122,10 @@ ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int
     LoadedConfig at_start = now;
     at_start.config.learner.updates = then.config.learner.updates;
     point.plan = make_plan(at_start);
+    if (const std::string engine = state.value("engine", ""); engine != point.plan.env.engine) {
+      throw Error(fmt::format("{}: the run was simulated by {}, here it would be {}: the steps would be others",
+                              run_dir, engine.empty() ? "no engine that it names" : engine, point.plan.env.engine));
+    }
     point.plan.config.learner.updates = now.config.learner.updates;
     read_dial(state.at("dial"), point.plan);
     if (!point.plan.countable()) {

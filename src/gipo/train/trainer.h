@@ -82,6 +82,7 @@ class Trainer {
   std::uint64_t incarnation_ = 0;  // how often it was resumed
   std::int64_t env_steps_ = 0, episode_count_ = 0;
   std::uint64_t rejected_ = 0, rejected_told_ = 0;
+  FaultCounts faults_;
   std::string last_fault_;      // of an environment, in words
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring
   ReturnStats eval_return_;

@@ -60,6 +60,8 @@ Checkpoint Trainer::make_checkpoint() {
                       {"env_steps", env_steps_},
                       {"episodes", episode_count_},
                       {"rejected_segments", rejected_},
+                      {"faults", faults_},
+                      {"engine", plan_.env.engine},
                       {"recent_returns", recent},
                       {"seconds", seconds()},
                       {"incarnation", incarnation_},
@@ -83,6 +85,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     env_steps_ = state.at("env_steps").get<std::int64_t>();
     episode_count_ = state.at("episodes").get<std::int64_t>();
     rejected_ = state.at("rejected_segments").get<std::uint64_t>();
+    faults_ = state.value("faults", FaultCounts());
     seconds_before_ = state.at("seconds").get<double>();
     incarnation_ = state.at("incarnation").get<std::uint64_t>() + 1;
     recent_.clear();
