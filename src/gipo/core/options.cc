@@ -76,6 +76,10 @@ std::string toml(const std::vector<T>& v) {
   for (std::size_t i = 0; i < v.size(); ++i) s += (i > 0 ? ", " : "") + toml(v[i]);
   return s + "]";
 }
+std::string toml_key(const std::string& name) {
+  const bool bare = !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == name.npos;
+  return bare ? name : toml(name);
+}
 template <class T>
 std::string toml(const Maybe<T>& v) {
   return v ? toml(*v) : "";
@@ -210,7 +214,8 @@ std::string config_to_toml(const Config& config) {
     }
     if (group.name != "env" || config.env_options.empty()) continue;
     text += "\n[env.options]\n";
-    for (const auto& [name, value] : config.env_options) text += fmt::format("{} = {}\n", toml(name), to_toml(value));
+    for (const auto& [name, value] : config.env_options)
+      text += fmt::format("{} = {}\n", toml_key(name), to_toml(value));
   }
   return text;
 }

@@ -1,6 +1,7 @@
 #include "gipo/env/mujoco/library.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +9,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -61,6 +63,14 @@ std::string library_path() {
       fmt::format("{} holds {}", place, others.empty() ? "no libmujoco" : fmt::to_string(fmt::join(others, ", "))));
 }
 
+// A file that was cut off would end the process while it is opened: its last part is the table of sections.
+bool is_whole(const std::string& path) {
+  Elf64_Ehdr header{};
+  std::ifstream in(path, std::ios::binary);
+  if (!in.read(reinterpret_cast<char*>(&header), sizeof header)) return false;
+  return fs::file_size(path) >= header.e_shoff + std::size_t{header.e_shentsize} * header.e_shnum;
+}
+
 void* symbol(void* library, const std::string& path, const char* name) {
   void* found = dlsym(library, name);
   if (!found) refuse_library(fmt::format("{} has no {}", path, name));
@@ -74,6 +84,7 @@ void ignore_warning(const char*) {}
 
 MujocoApi open_library() {
   const std::string path = library_path();
+  if (!is_whole(path)) refuse_library(fmt::format("{} is cut off", path));
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) refuse_library(fmt::format("{} cannot be opened: {}", path, dlerror()));
 

@@ -30,9 +30,11 @@ MujocoEnv::MujocoEnv(EnvSpec spec, const OptionValues& options, const LeastSizes
       data_(model_->api.mj_makeData(model_->m), model_->api.mj_deleteData),
       frame_skip_(static_cast<int>(std::get<std::int64_t>(options.at("frame_skip")))),
       action_(static_cast<std::size_t>(model_->m->nu)),
-      state_(static_cast<std::size_t>(model_->api.mj_stateSize(model_->m, mjSTATE_INTEGRATION))) {
+      initial_(static_cast<std::size_t>(model_->api.mj_stateSize(model_->m, mjSTATE_INTEGRATION))),
+      state_(initial_.size()) {
   GIPO_CHECK(data_ != nullptr);
   check_sizes(least);
+  model_->api.mj_getState(model_->m, data_.get(), initial_.data(), mjSTATE_INTEGRATION);
   const auto nu = static_cast<std::size_t>(model_->m->nu);
   std::vector<double> low(nu), high(nu);
   for (std::size_t i = 0; i < nu; ++i) {
@@ -92,13 +94,25 @@ void MujocoEnv::observe(std::span<double> observation) const {
 }
 
 void MujocoEnv::start_episode(RandomStream& random) {
-  model_->api.mj_resetData(model_->m, data_.get());
+  clear();
   start(random);
   model_->api.mj_forward(model_->m, data_.get());
 }
 
+// All that mj_resetData does which can be seen in a task, at less cost: what is not set here follows from it in
+// mj_forward, but for cfrc_ext. A broken simulation may have left more behind.
+void MujocoEnv::clear() {
+  if (fault_) {
+    model_->api.mj_resetData(model_->m, data_.get());
+    fault_ = nullptr;
+    return;
+  }
+  model_->api.mj_setState(model_->m, data_.get(), initial_.data(), mjSTATE_INTEGRATION);
+  std::fill_n(data_->cfrc_ext, 6 * model_->m->nbody, 0.0);
+  std::fill_n(data_->warning, static_cast<int>(mjNWARNING), mjWarningStat{});
+}
+
 Env::Outcome MujocoEnv::advance(std::span<const double> action) {
-  fault_ = nullptr;
   const Outcome outcome = play(action);
   if (fault_) return {0, true, fault_};
   return outcome;
@@ -157,7 +171,7 @@ void MujocoEnv::load_physics(ByteReader& in) {
     if (!all_finite(values)) throw Error(spec().id + ": the saved state holds a number that is not finite");
   };
   read(state_);
-  model_->api.mj_resetData(model_->m, data_.get());
+  clear();
   model_->api.mj_setState(model_->m, data_.get(), state_.data(), mjSTATE_INTEGRATION);
   each_lagging(read);
 }

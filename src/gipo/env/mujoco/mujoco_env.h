@@ -67,6 +67,7 @@ class MujocoEnv : public Env {
  private:
   void start_episode(RandomStream& random) final;
   Outcome advance(std::span<const double> action) final;
+  void clear();
   const char* find_fault() const;
   void check_sizes(const LeastSizes& least) const;
   template <class F>
@@ -82,9 +83,10 @@ class MujocoEnv : public Env {
   std::unique_ptr<mjData, void (*)(mjData*)> data_;
   int frame_skip_;
   bool contact_forces_ = false;
-  const char* fault_ = nullptr;
+  const char* fault_ = nullptr;  // until the next reset
   std::vector<Part> shown_;
   std::vector<float> action_;          // [nu] of this step
+  std::vector<double> initial_;        // [mj_stateSize] the model's own start
   mutable std::vector<double> state_;  // [mj_stateSize] for saving and loading
 };
 
