@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from test_mujoco import MODELS
+from test_tasks import MODELS
 
 SETTINGS = {
     "learner.updates": 400,

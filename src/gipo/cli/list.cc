@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 std::string in_words(const ActionSpace& a) {
   if (a.kind == ActionSpace::Kind::kBox) {
-    return fmt::format("{} continuous in [{}, {}]", a.dims(), a.low.front(), a.high.front());
+    return fmt::format("{} continuous in [{:g}, {:g}]", a.dims(), a.low.front(), a.high.front());
   }
   return fmt::format("choices {}", fmt::join(a.choices, " x "));
 }
