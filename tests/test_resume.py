@@ -177,8 +177,11 @@ def test_options_of_the_task_may_not_change(gipo, tmp_path):
     result = run(resume(gipo, tmp_path / "alone"))
     assert result.returncode == 2
     assert "env.options.ctrl_cost_weight was 0.001 and is now 0.5" in result.stderr
+    config.write_text(config.read_text().replace("ctrl_cost_weight = 0.5", "ctrl_cost_wait = 0.5"))
+    result = run(resume(gipo, tmp_path / "alone"))
+    assert result.returncode == 2 and "config.toml: env.options.ctrl_cost_wait is not an option" in result.stderr
     # Left out, an option has its default.
-    config.write_text(config.read_text().replace('ctrl_cost_weight = 0.5\n', ""))
+    config.write_text(config.read_text().replace("ctrl_cost_wait = 0.5\n", ""))
     whole(resume(gipo, tmp_path / "alone", "--updates", "40"))
 
 

@@ -59,7 +59,7 @@ def test_version_is_printed_and_saved(gipo):
 
 @pytest.mark.parametrize("setting, place, parts", [
     ("env.options.ctrl_cost_wieght=1", "--set", ["Hopper-v5 (did you mean ctrl_cost_weight?)"]),
-    ("env.options.frame_skip=0", "--set", ["env.options.frame_skip = 0", "integer, 1 or more"]),
+    ("env.options.frame_skip=0", "--set", ["env.options.frame_skip = 0", "integer, 1 to 1000000"]),
     ("env.options.healthy_z_range=[2, 1]", "--set", ["env.options.healthy_z_range = [2, 1]", "range [low, high]"]),
     ("env.options.xml_file=no.xml", "--set", ["no.xml is not there", "pip install"]),
     ("env.options.xml_file=pusher_v5.txt", "--set", ["is not there"]),

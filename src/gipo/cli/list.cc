@@ -57,8 +57,8 @@ void print_envs_page() {
       "the\n"
       "tasks are and how they are tested.\n");
   for (const EnvSpec& e : registered_envs()) {
-    fmt::print("\n## {}\n\n{}: observation of {} numbers; action {}; {} steps.\n", e.id, e.summary, e.observation_size,
-               in_words(e.action), e.time_limit);
+    fmt::print("\n## {}\n\nAim: {}. Observation: {} numbers. Action: {}. Limit: {} steps.\n", e.id, e.summary,
+               e.observation_size, in_words(e.action), e.time_limit);
     if (e.options.empty()) continue;
     fmt::print("\n| option | type | default | meaning |\n|---|---|---|---|\n");
     for (const EnvOption& o : e.options) {

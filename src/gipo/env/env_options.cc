@@ -14,6 +14,8 @@ namespace {
 
 using Numbers = std::vector<double>;
 
+constexpr std::int64_t kMostWhole = 1'000'000;
+
 // A whole number is a number, and a list of whole numbers one of numbers.
 OptionValue widened(const OptionValue& value, const OptionValue& like) {
   if (std::holds_alternative<double>(like)) {
@@ -29,7 +31,7 @@ bool fits(const EnvOption& option, const OptionValue& value) {
   if (option.or_text && std::holds_alternative<std::string>(value)) return true;
   if (value.index() != option.value.index()) return false;
   if (const auto* v = std::get_if<std::int64_t>(&value))
-    return static_cast<double>(*v) >= option.low && *v <= 1'000'000;
+    return static_cast<double>(*v) >= option.low && *v <= kMostWhole;
   if (const auto* v = std::get_if<double>(&value)) return std::isfinite(*v) && *v >= option.low;
   if (const auto* v = std::get_if<Numbers>(&value)) return v->size() == 2 && (*v)[0] <= (*v)[1];
   return true;
@@ -45,7 +47,10 @@ std::string EnvOption::type() const {
   return "range [low, high]";
 }
 
-std::string EnvOption::accepted() const { return std::isfinite(low) ? fmt::format("{} or more", low) : ""; }
+std::string EnvOption::accepted() const {
+  if (std::holds_alternative<std::int64_t>(value)) return fmt::format("{} to {}", low, kMostWhole);
+  return std::isfinite(low) ? fmt::format("{} or more", low) : "";
+}
 
 OptionValues resolve_options(const std::string& task, const std::vector<EnvOption>& known, const OptionValues& given) {
   OptionValues all;

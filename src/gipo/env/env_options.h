@@ -18,7 +18,7 @@ struct EnvOption {
   bool or_text = false;                                   // an integer that may also be given as a name
 
   std::string type() const;      // "number", "integer", "true or false", "text", "range [low, high]"
-  std::string accepted() const;  // in words: "0 or more"; empty where any value is
+  std::string accepted() const;  // in words: "0 or more", "1 to 1000000"; empty where any value is
 };
 
 // What the task makes of the values that were given: every option it has, each of its own type. Throws Error naming

@@ -50,7 +50,8 @@ TEST(EnvOptions, WhatIsNotAcceptedIsNamed) {
   EXPECT_EQ(refusal("weigth = 1"),
             "env.options.weigth is not an option of Task-v0 (did you mean weight?); it has weight, frame_skip, noise, "
             "terminate, z_range, file, main_body");
-  EXPECT_EQ(refusal("frame_skip = 0"), "env.options.frame_skip = 0 is not accepted: Task-v0 wants integer, 1 or more");
+  EXPECT_EQ(refusal("frame_skip = 0"),
+            "env.options.frame_skip = 0 is not accepted: Task-v0 wants integer, 1 to 1000000");
   EXPECT_EQ(refusal("noise = -0.5"), "env.options.noise = -0.5 is not accepted: Task-v0 wants number, 0 or more");
   for (const char* bad : {"weight = inf", "weight = nan", "weight = \"x\"", "weight = true", "frame_skip = 1.5",
                           "frame_skip = 100000000000", "terminate = 1", "z_range = [2, 1]", "z_range = [nan, 1]",

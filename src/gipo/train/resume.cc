@@ -23,6 +23,24 @@ constexpr std::size_t kMostStateBytes =
   throw Error(fmt::format("{} = {} is not accepted", key, value.is_number() ? value.dump() : "not a number"));
 }
 
+[[noreturn]] void refuse_change(const std::string& where, const std::string& key, const std::string& before,
+                                const std::string& after) {
+  throw Error(
+      fmt::format("{}: {} was {} and is now {}: a run cannot change this when it is resumed; what may "
+                  "change: {}, and all of {}",
+                  where, key, before.empty() ? "unset" : before, after.empty() ? "unset" : after,
+                  fmt::join(kFreeOptions, ", "), fmt::join(kFreeGroups, ", ")));
+}
+
+OptionValues task_options(const Config& config, const std::string& where) {
+  try {
+    const EnvSpec& task = find_env(config.env.id);
+    return resolve_options(task.id, task.options, config.env_options);
+  } catch (const Error& e) {
+    throw Error(fmt::format("{}: {}", where, e.what()));
+  }
+}
+
 std::int64_t read_whole(const Json& from, const std::string& key, std::int64_t low, std::int64_t high) {
   const Json& value = from.at(key);
   if (!value.is_number_integer()) refuse(key, value);
@@ -62,19 +80,6 @@ LogPositions read_positions(const Json& logs) {
 
 }  // namespace
 
-namespace {
-
-[[noreturn]] void refuse_change(const std::string& where, const std::string& key, const std::string& before,
-                                const std::string& after) {
-  throw Error(
-      fmt::format("{}: {} was {} and is now {}: a run cannot change this when it is resumed; what may "
-                  "change: {}, and all of {}",
-                  where, key, before.empty() ? "unset" : before, after.empty() ? "unset" : after,
-                  fmt::join(kFreeOptions, ", "), fmt::join(kFreeGroups, ", ")));
-}
-
-}  // namespace
-
 void refuse_changes(const Config& then, const Config& now, const std::string& where) {
   for (const OptionGroup& group : option_table()) {
     if (std::find(kFreeGroups.begin(), kFreeGroups.end(), group.name) != kFreeGroups.end()) continue;
@@ -85,13 +90,10 @@ void refuse_changes(const Config& then, const Config& now, const std::string& wh
     }
   }
   // The task is the same by now. An option that stands at its default may be left out.
-  const EnvSpec& task = find_env(now.env.id);
-  const OptionValues before = resolve_options(task.id, task.options, then.env_options);
-  const OptionValues after = resolve_options(task.id, task.options, now.env_options);
-  for (const auto& [name, value] : before) {
-    if (value != after.at(name)) {
-      refuse_change(where, std::string(kEnvOptions) + name, to_toml(value), to_toml(after.at(name)));
-    }
+  const OptionValues before = task_options(then, where);
+  for (const auto& [name, value] : task_options(now, where)) {
+    const OptionValue& old = before.at(name);
+    if (value != old) refuse_change(where, std::string(kEnvOptions) + name, to_toml(old), to_toml(value));
   }
 }
 
