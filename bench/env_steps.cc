@@ -1,9 +1,11 @@
-// Steps of one task per second, for bench/peers: `env_steps ID ENVIRONMENTS THREADS SECONDS`. Every thread plays its
-// share of the environments in turn, with random actions drawn beforehand.
+// Steps of one task per second of the clock, and of processor time, for bench/peers:
+// `env_steps ID ENVIRONMENTS THREADS SECONDS`. Every thread plays its share of the environments in turn, with random
+// actions drawn beforehand.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -49,6 +51,7 @@ int main(int argc, char** argv) {
   try {
     gipo::make_env(argv[1]);  // the model is compiled before the clock starts
     const auto begin = Clock::now();
+    const std::clock_t cpu_begin = std::clock();  // of all threads
     const auto end = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     std::atomic<std::int64_t> steps = 0;
     std::vector<std::jthread> workers;
@@ -56,7 +59,9 @@ int main(int argc, char** argv) {
       workers.emplace_back([&, i] { steps += play(argv[1], envs / threads, 1000 * i, end); });
     }
     workers.clear();  // joins
-    std::printf("%.1f\n", static_cast<double>(steps) / std::chrono::duration<double>(Clock::now() - begin).count());
+    const auto total = static_cast<double>(steps);
+    std::printf("%.1f %.1f\n", total / std::chrono::duration<double>(Clock::now() - begin).count(),
+                total * CLOCKS_PER_SEC / static_cast<double>(std::clock() - cpu_begin));
   } catch (const std::exception& e) {
     return std::fprintf(stderr, "env_steps: %s\n", e.what()), 2;
   }
