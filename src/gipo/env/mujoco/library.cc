@@ -102,21 +102,26 @@ MujocoApi open_library() {
   return api;
 }
 
+bool is_path(const std::string& xml_file) { return xml_file.starts_with(".") || xml_file.starts_with("/"); }
+
 std::string model_path(const std::string& xml_file) {
-  if (xml_file.starts_with(".") || xml_file.starts_with("/")) return xml_file;
+  if (is_path(xml_file)) return xml_file;
   return from_environment("GIPO_MUJOCO_MODELS", GIPO_MUJOCO_MODELS) + "/" + xml_file;
 }
 
-[[noreturn]] void refuse_model(const std::string& path, const std::string& found) {
-  throw Error(
-      fmt::format("the model {} {}; {} installs the models of Gymnasium, or set GIPO_MUJOCO_MODELS to their folder",
-                  path, found, mended_by("gymnasium", GIPO_GYMNASIUM_VERSION)));
+[[noreturn]] void refuse_model(const std::string& xml_file, const std::string& found) {
+  const std::string remedy = is_path(xml_file)
+                                 ? "leave env.options.xml_file out for the task's own"
+                                 : mended_by("gymnasium", GIPO_GYMNASIUM_VERSION) +
+                                       " installs the models of Gymnasium, or set GIPO_MUJOCO_MODELS to their folder";
+  throw Error(fmt::format("the model {} {}; {}", model_path(xml_file), found, remedy));
 }
 
-std::shared_ptr<const MujocoModel> compile(const std::string& path) {
+std::shared_ptr<const MujocoModel> compile(const std::string& xml_file) {
   const MujocoApi& api = mujoco();
+  const std::string path = model_path(xml_file);
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) refuse_model(path, "is not there");
+  if (!fs::is_regular_file(path, ignored)) refuse_model(xml_file, "is not there");
   const std::string text = read_file(path);
 
   std::array<char, 1024> error{};
@@ -124,12 +129,12 @@ std::shared_ptr<const MujocoModel> compile(const std::string& path) {
   try {
     model = api.mj_loadXML(path.c_str(), nullptr, error.data(), static_cast<int>(error.size()));
   } catch (const MujocoError& e) {
-    refuse_model(path, fmt::format("is refused: {}", e.what()));
+    refuse_model(xml_file, fmt::format("is refused: {}", e.what()));
   }
   if (!model) {
     std::string why = error.data();
     std::replace(why.begin(), why.end(), '\n', ' ');
-    refuse_model(path, fmt::format("is refused by MuJoCo {}: {}", kVersion, why));
+    refuse_model(xml_file, fmt::format("is refused by MuJoCo {}: {}", kVersion, why));
   }
   return std::make_shared<const MujocoModel>(api, model, fmt::format("{:08x}", crc32c(text)));
 }
@@ -161,7 +166,7 @@ std::shared_ptr<const MujocoModel> load_model(const std::string& xml_file) {
   const std::string path = model_path(xml_file);
   const std::lock_guard lock(mutex);
   if (std::shared_ptr<const MujocoModel> model = known[path].lock()) return model;
-  std::shared_ptr<const MujocoModel> model = compile(path);
+  std::shared_ptr<const MujocoModel> model = compile(xml_file);
   known[path] = model;
   return model;
 }

@@ -8,11 +8,11 @@
 #include "gipo/core/error.h"
 
 // The functions of libmujoco that are called, under their own names.
-#define GIPO_MUJOCO_FUNCTIONS(F)                                                                                     \
-  F(mj_versionString)                                                                                                \
-  F(mj_loadXML)                                                                                                      \
-  F(mj_deleteModel) F(mj_makeData) F(mj_deleteData) F(mj_resetData) F(mj_forward) F(mj_step) F(mj_rnePostConstraint) \
-      F(mj_stateSize) F(mj_getState) F(mj_setState) F(mj_name2id) F(mj_stackAllocByte)
+// clang-format off
+#define GIPO_MUJOCO_FUNCTIONS(F) \
+  F(mj_versionString) F(mj_loadXML) F(mj_deleteModel) F(mj_makeData) F(mj_deleteData) F(mj_resetData) F(mj_forward) \
+  F(mj_step) F(mj_rnePostConstraint) F(mj_stateSize) F(mj_getState) F(mj_setState) F(mj_name2id)
+// clang-format on
 
 namespace gipo {
 
