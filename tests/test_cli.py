@@ -21,7 +21,7 @@ BAD_FILES = {
     "unknown env": ('[env]\nid = "CartPole-v2"\n', "run.toml:2:", ["CartPole-v2", "did you mean CartPole-v1?", "Pendulum-v1"]),
     "unknown word": ('[run]\nmode = "lockstp"\n', "run.toml:2:", ["lockstep or async", "did you mean lockstep?"]),
     "wrong type": ('[learner]\n\nupdates = "many"\n', "run.toml:3:", ["learner.updates", '"many"', "integer", "1 to 1000000000000"]),
-    "wrong kind of list": ('[policy]\nhidden = [1.5]\n', "run.toml:2:", ["policy.hidden", "[ 1.5 ]", "list of integers"]),
+    "wrong kind of list": ('[policy]\nhidden = [1.5]\n', "run.toml:2:", ["policy.hidden", "[1.5]", "list of integers"]),
     "out of range": ("[advantage]\ngamma = 1.5\n", "run.toml:2:", ["advantage.gamma = 1.5", "0 to 1"]),
     "not finite": ("[learner]\npolicy_lr = nan\n", "run.toml:2:", ["learner.policy_lr", "finite"]),
     "syntax error": ("[run]\nseed = 1\nname = \"open\n", "run.toml:3:", ["not valid TOML"]),
@@ -139,7 +139,7 @@ def test_file_that_cannot_be_read_is_refused(gipo):
 @pytest.mark.parametrize(
     "arguments",
     [[], ["trian"], ["train", "--sed", "1"], ["train", "--seed", "x"], ["train", "--seed", "-1"], ["list"],
-     ["list", "pets"], ["list", "envs", "--markdown"], ["eval"], ["eval", "x", "--episodes", "0"]],
+     ["list", "pets"], ["list", "surrogates", "--markdown"], ["eval"], ["eval", "x", "--episodes", "0"]],
     ids=" ".join,
 )  # fmt: skip
 def test_bad_arguments_are_refused(gipo, arguments):

@@ -32,11 +32,12 @@ def link_targets(text):
     return inline + reference + html
 
 
-def test_options_page_is_up_to_date():
+@pytest.mark.parametrize("what, name", [("options", "options.md"), ("envs", "tasks.md")])
+def test_page_is_up_to_date(what, name):
     binary = BUILD / "gipo"
-    page = ROOT / "docs" / "options.md"
-    printed = subprocess.run([binary, "list", "options", "--markdown"], check=True, stdout=subprocess.PIPE).stdout
-    assert page.read_bytes() == printed, f"out of date: {binary} list options --markdown > {page}"
+    page = ROOT / "docs" / name
+    printed = subprocess.run([binary, "list", what, "--markdown"], check=True, stdout=subprocess.PIPE).stdout
+    assert page.read_bytes() == printed, f"out of date: {binary} list {what} --markdown > {page}"
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import time
 
 import pytest
+
+from test_tasks import MODELS
 
 SETTINGS = {
     "learner.updates": 400,
@@ -57,6 +60,8 @@ REGIMES = {
     "fresh": {"staleness.regime": "fresh", "staleness.window": 30, "env.count": 1, "advantage.mode": "gae"},
     "on_policy": {"staleness.regime": "on_policy", "replay.capacity": 256, "advantage.mode": "stored",
                   "replay.segment_length": 64, "surrogate.name": "ppo"},
+    "hopper": {"env.id": "Hopper-v5", "env.options.reset_noise_scale": 0.01},
+    "ant": {"env.id": "Ant-v5", "run.threads": 2},
 }
 
 
@@ -204,6 +209,31 @@ def test_what_may_not_change_is_refused_by_name(gipo, tmp_path):
     assert result.returncode == 2
     assert "surrogate.sigma was 0.5 and is now 0.25" in result.stderr
     assert contents(tmp_path / "alone") == before
+
+
+def test_options_of_the_task_may_not_change(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "alone", **{"env.id": "Hopper-v5", "learner.updates": 30}))
+    config = tmp_path / "alone/config.toml"
+    config.write_text(config.read_text().replace('ctrl_cost_weight = 0.001', 'ctrl_cost_weight = 0.5'))
+    result = run(resume(gipo, tmp_path / "alone"))
+    assert result.returncode == 2
+    assert "env.options.ctrl_cost_weight was 0.001 and is now 0.5" in result.stderr
+    config.write_text(config.read_text().replace("ctrl_cost_weight = 0.5", "ctrl_cost_wait = 0.5"))
+    result = run(resume(gipo, tmp_path / "alone"))
+    assert result.returncode == 2 and "config.toml: env.options.ctrl_cost_wait is not an option" in result.stderr
+    # Left out, an option has its default.
+    config.write_text(config.read_text().replace("ctrl_cost_wait = 0.5\n", ""))
+    whole(resume(gipo, tmp_path / "alone", "--updates", "40"))
+
+
+def test_another_model_is_refused(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "alone", **{"env.id": "InvertedPendulum-v5", "learner.updates": 30}))
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "inverted_pendulum.xml").write_text(MODELS["inverted_pendulum.xml"].read_text() + "\n")
+    result = subprocess.run(resume(gipo, tmp_path / "alone", "--updates", "40"), capture_output=True, text=True,
+                            env=os.environ | {"GIPO_MUJOCO_MODELS": str(models)})
+    assert result.returncode == 2 and "simulated by MuJoCo 3.3.0, inverted_pendulum.xml " in result.stderr
 
 
 def test_nothing_to_resume_is_said(gipo, tmp_path):

@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr const char* kTasks[] = {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0"};
+constexpr const char* kTasks[] = {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "Hopper-v5"};
 
 // What one task needs, made once.
 struct Setting {

@@ -10,6 +10,7 @@ std::vector<std::string> valid_inputs() {
   return {gipo::config_to_toml({}),
           "[env]\nid = \"Pendulum-v1\"\ncount = 4\n[policy]\nhidden = [32, 16]\n[run]\nmode = \"async\"\n",
           "env.id = 'Acrobot-v1'\nstaleness = {regime = \"custom\", window = 1e3, env_steps_per_update = 4}\n",
+          "[env]\nid = \"Ant-v5\"\n[env.options]\nmain_body = 'torso'\nhealthy_z_range = [0.2, inf]\nframe_skip = 2\n",
           "[staleness]\nregime = \"on_policy\"\n[replay]\ncapacity = 2048\n[advantage]\nmode = \"stored\"\n"};
 }
 

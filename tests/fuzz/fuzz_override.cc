@@ -13,6 +13,7 @@ std::vector<std::string> valid_inputs() {
     inputs.emplace_back();
     for (const gipo::Option& o : group.options) inputs.back() += o.key + "=" + o.get(defaults) + "\n";
   }
+  inputs.push_back("env.options.weight=0.5\nenv.options.range=[1, inf]\nenv.options.file=a.xml\nenv.options.on=true\n");
   return inputs;
 }
 
@@ -33,6 +34,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       gipo::apply_override(again, o.key + "=" + o.get(loaded.config));
       GIPO_CHECK(o.get(again.config) == o.get(loaded.config));
     }
+  }
+  for (const auto& [name, value] : loaded.config.env_options) {
+    gipo::LoadedConfig again;
+    gipo::apply_override(again, std::string(gipo::kEnvOptions) + name + "=" + gipo::to_toml(value));
+    GIPO_CHECK(gipo::to_toml(again.config.env_options.at(name)) == gipo::to_toml(value));
   }
   return 0;
 }

@@ -2,6 +2,7 @@
 // line of its input with one line, numbers written with %.17g so that no bit is lost:
 //
 //   create ID [TIME_LIMIT]   -> observation_size time_limit
+//   option NAME=VALUE        -> ok                                 for the environments created from now on
 //   reset SEED               -> observation... | physics...
 //   load PHYSICS...          -> observation... | physics...      the step count goes on
 //   step ACTION...           -> observation... | physics... | reward terminated truncated
@@ -18,6 +19,7 @@
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/core/options.h"
 #include "gipo/env/env.h"
 
 namespace {
@@ -53,7 +55,7 @@ std::string state_of(const Env& env) {
   return text;
 }
 
-std::string answer(std::unique_ptr<Env>& env, const std::string& text) {
+std::string answer(std::unique_ptr<Env>& env, gipo::LoadedConfig& config, const std::string& text) {
   std::istringstream line(text);
   std::string command;
   line >> command;
@@ -62,8 +64,14 @@ std::string answer(std::unique_ptr<Env>& env, const std::string& text) {
     line >> id;
     std::optional<std::int64_t> time_limit;
     if (std::int64_t limit = 0; line >> limit) time_limit = limit;
-    env = gipo::make_env(id, time_limit);
+    env = gipo::make_env(id, time_limit, config.config.env_options);
     return std::to_string(env->spec().observation_size) + ' ' + std::to_string(env->spec().time_limit);
+  }
+  if (command == "option") {
+    std::string assignment;
+    std::getline(line >> std::ws, assignment);
+    gipo::apply_override(config, std::string(gipo::kEnvOptions) + assignment);
+    return "ok";
   }
   if (!env) throw gipo::Error("create an environment first");
   if (command == "reset") {
@@ -98,9 +106,10 @@ int main(int argc, char** argv) {
   // Answers are flushed only when more input must be waited for, so that a batch of lines costs few system calls.
   std::cin.tie(nullptr);
   std::unique_ptr<Env> env;
+  gipo::LoadedConfig config;
   for (std::string line; std::getline(std::cin, line);) {
     try {
-      std::cout << answer(env, line) << '\n';
+      std::cout << answer(env, config, line) << '\n';
     } catch (const std::exception& e) {
       std::cout << "error: " << e.what() << '\n';
     }

@@ -1,4 +1,4 @@
-"""Every environment of ours against Gymnasium's of the same id.
+"""Every Classic Control environment of ours against Gymnasium's of the same id.
 
 Gymnasium is run first and its states are recorded; env_probe then takes the same steps. A task added to the registry is
 tested as soon as env_probe lists it: only the two tables below know any by name.
@@ -28,7 +28,8 @@ REWARD_TOLERANCE = {"Pendulum-v1": 5e-10}
 if not PROBE.exists():
     pytest.fail(f"{PROBE} is not built (GIPO_BUILD_DIR names the build folder)", pytrace=False)
 
-IDS = subprocess.run([PROBE, "list"], capture_output=True, text=True, check=True).stdout.split()
+IDS = [name for name in subprocess.run([PROBE, "list"], capture_output=True, text=True, check=True).stdout.split()
+       if "classic_control" in str(gym.spec(name).entry_point)]
 
 
 @dataclass

@@ -21,7 +21,8 @@ int eval(const EvalArguments& a) {
   }
   const Weights weights = weights_from_safetensors(plan.model, read_file(path), path);
   const ReturnStats result =
-      evaluate(plan.model, weights, {plan.env.id, plan.config.env.time_limit, a.episodes, a.seed, !a.sampled});
+      evaluate(plan.model, weights,
+               {plan.env.id, plan.config.env.time_limit, plan.config.env_options, a.episodes, a.seed, !a.sampled});
   if (a.json) {
     const nlohmann::ordered_json out = {
         {"run_dir", a.run},

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 std::string in_words(const ActionSpace& a) {
   if (a.kind == ActionSpace::Kind::kBox) {
-    return fmt::format("{} continuous in [{}, {}]", a.dims(), a.low.front(), a.high.front());
+    return fmt::format("{} continuous in [{:g}, {:g}]", a.dims(), a.low.front(), a.high.front());
   }
   return fmt::format("choices {}", fmt::join(a.choices, " x "));
 }
@@ -23,17 +23,49 @@ std::string in_words(const ActionSpace& a) {
 void list_envs(bool json) {
   Json rows = Json::array();
   for (const EnvSpec& e : registered_envs()) {
+    Json options = Json::array();
+    for (const EnvOption& o : e.options) {
+      options.push_back({{"name", o.name},
+                         {"type", o.type()},
+                         {"default", to_toml(o.value)},
+                         {"accepted", o.accepted()},
+                         {"help", o.help}});
+    }
     rows.push_back({{"id", e.id},
                     {"observation_size", e.observation_size},
                     {"action", in_words(e.action)},
                     {"time_limit", e.time_limit},
-                    {"summary", e.summary}});
-    if (!json) {
-      fmt::print("{:<26} observation {:<3} action {:<28} limit {:<5} {}\n", e.id, e.observation_size,
-                 in_words(e.action), e.time_limit, e.summary);
+                    {"summary", e.summary},
+                    {"options", options}});
+    if (json) continue;
+    fmt::print("{:<26} observation {:<3} action {:<28} limit {:<5} {}\n", e.id, e.observation_size, in_words(e.action),
+               e.time_limit, e.summary);
+    for (const EnvOption& o : e.options) {
+      fmt::print("    env.options.{:<43} {:<28} {}\n", o.name, to_toml(o.value), o.help);
     }
   }
   if (json) fmt::print("{}\n", rows.dump(2));
+}
+
+// The page docs/tasks.md.
+void print_envs_page() {
+  fmt::print(
+      "# Tasks\n\n"
+      "Every task with its options, made by `gipo list envs --markdown`. An option stands in the table `[env.options]` "
+      "of a\n"
+      "run file, or on the command line as `--set env.options.NAME=VALUE`. [Environments](environments.md) says what "
+      "the\n"
+      "tasks are and how they are tested.\n");
+  for (const EnvSpec& e : registered_envs()) {
+    fmt::print("\n## {}\n\nAim: {}. Observation: {} numbers. Action: {}. Limit: {} steps.\n", e.id, e.summary,
+               e.observation_size, in_words(e.action), e.time_limit);
+    if (e.options.empty()) continue;
+    fmt::print("\n| option | type | default | meaning |\n|---|---|---|---|\n");
+    for (const EnvOption& o : e.options) {
+      fmt::print("| `{}` | {}{}{} | `{}` | {} |\n", o.name, o.type(), o.accepted().empty() ? "" : ", ", o.accepted(),
+                 to_toml(o.value), o.help);
+    }
+  }
 }
 
 void list_surrogates(bool json) {
@@ -63,8 +95,9 @@ void list_options(bool json) {
 }  // namespace
 
 int list(const ListArguments& a) {
-  if (a.markdown && a.what != "options") throw Error("--markdown goes with `gipo list options`");
-  if (a.what == "envs") list_envs(a.json);
+  if (a.markdown && a.what == "surrogates") throw Error("--markdown goes with `gipo list options` or `gipo list envs`");
+  if (a.what == "envs" && a.markdown) print_envs_page();
+  if (a.what == "envs" && !a.markdown) list_envs(a.json);
   if (a.what == "surrogates") list_surrogates(a.json);
   if (a.what == "options" && a.markdown) fmt::print("{}", options_page());
   if (a.what == "options" && !a.markdown) list_options(a.json);

@@ -4,6 +4,7 @@
 
 #include "gipo/cli/commands.h"
 #include "gipo/core/error.h"
+#include "gipo/env/mujoco/library.h"
 #include "gipo/train/version.h"
 
 namespace {
@@ -27,7 +28,9 @@ std::string command_line(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   CLI::App app{"gipo: reinforcement learning from replay of any age"};
-  app.set_version_flag("--version", "gipo " + gipo::version() + " (" + gipo::commit() + ")");
+  app.set_version_flag("--version", [] {
+    return "gipo " + gipo::version() + " (" + gipo::commit() + ")\nMuJoCo " + gipo::mujoco_in_use();
+  });
   app.require_subcommand(1);
   app.footer("Options of a run: gipo list options. Documentation: docs/quickstart.md.");
 
@@ -75,7 +78,7 @@ int run(int argc, char** argv) {
       ->required()
       ->check(CLI::IsMember({"envs", "surrogates", "options"}));
   list_command->add_flag("--json", l.json, "Print a JSON array on stdout");
-  list_command->add_flag("--markdown", l.markdown, "options: print the page docs/options.md");
+  list_command->add_flag("--markdown", l.markdown, "options, envs: print the page docs/options.md or docs/tasks.md");
 
   try {
     app.parse(argc, argv);

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace gipo {
@@ -10,6 +12,9 @@ namespace gipo {
 template <class T>
 using Maybe = std::optional<T>;
 using Widths = std::vector<std::int64_t>;
+// A value as written in a file or after --set, before it is known what the option wants.
+using OptionValue = std::variant<bool, std::int64_t, double, std::string, Widths, std::vector<double>>;
+using OptionValues = std::map<std::string, OptionValue>;
 
 // One struct per group (RunOptions, EnvOptions, ...), its members the options of options.def with their defaults.
 #define GIPO_GROUP_BEGIN(group, Type, help) struct Type##Options {
@@ -25,6 +30,9 @@ struct Config {
 #define GIPO_OPTION(type, name, value, accepted, help)
 #define GIPO_GROUP_END(group, Type)
 #include "gipo/core/options.def"
+
+  // The table [env.options]: which there are, the task says (env/env_options.h). Complete in a Plan, as given elsewhere.
+  OptionValues env_options;
 };
 
 }  // namespace gipo

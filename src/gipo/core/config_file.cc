@@ -43,20 +43,26 @@ std::string place(const toml::node& node, const std::string& name) {
   return fmt::format("{}:{}", name, node.source().begin.line);
 }
 
-// Nothing where no option takes a value of this kind: a date, a table, a list of anything but integers.
+// Integers where all are, numbers where one is not; nothing where one is neither.
+std::optional<OptionValue> to_list(const toml::array& list) {
+  std::vector<std::int64_t> whole;
+  std::vector<double> numbers;
+  for (const toml::node& item : list) {
+    if (!item.is_number()) return std::nullopt;
+    if (const auto* v = item.as_integer()) whole.push_back(v->get());
+    numbers.push_back(*item.value<double>());
+  }
+  if (whole.size() == numbers.size()) return whole;
+  return numbers;
+}
+
+// Nothing where no option takes a value of this kind: a date, a table, a list of anything but numbers.
 std::optional<OptionValue> to_value(const toml::node& node) {
   if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* v = node.as_integer()) return v->get();
   if (const auto* v = node.as_floating_point()) return v->get();
   if (const auto* v = node.as_string()) return v->get();
-  if (const auto* list = node.as_array()) {
-    std::vector<std::int64_t> values;
-    for (const toml::node& item : *list) {
-      if (!item.is_integer()) return std::nullopt;
-      values.push_back(item.as_integer()->get());
-    }
-    return values;
-  }
+  if (const auto* list = node.as_array()) return to_list(*list);
   return std::nullopt;
 }
 
@@ -67,7 +73,30 @@ std::string shown(const toml::node& node) {
   return text.str();
 }
 
+// The run saves its config: what cannot be read back would make a run that cannot be resumed.
+void refuse_unreadable(const std::string& line, const std::string& key, const std::string& where) {
+  try {
+    (void)toml::parse(line);
+  } catch (const toml::parse_error&) {
+    throw Error(fmt::format("{}: the value of {} is not accepted: text in UTF-8 is wanted", where, key));
+  }
+}
+
+// Kept as it is: the task, which may be chosen later, checks it.
+void set_env_option(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
+  const std::optional<OptionValue> value = to_value(node);
+  if (!value) {
+    throw Error(fmt::format("{}: {} = {} is not accepted: wanted true or false, a number, text or a list of numbers",
+                            where, key, shown(node)));
+  }
+  const std::string name = key.substr(kEnvOptions.size());
+  refuse_unreadable(to_toml(name) + " = " + to_toml(*value), key, where);
+  loaded.config.env_options[name] = *value;
+  loaded.origins[key] = where;
+}
+
 void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
+  if (key.starts_with(kEnvOptions)) return set_env_option(loaded, node, key, where);
   const Option& option = find_option(key, where);
   const std::optional<OptionValue> value = to_value(node);
   if (!value) {
@@ -99,7 +128,15 @@ LoadedConfig parse_config(std::string_view text, const std::string& name) {
                               did_you_mean(group_name, groups), fmt::join(groups, ", ")));
     }
     for (const auto& [key, value] : *table) {
-      set_from(loaded, value, group_name + "." + std::string(key.str()), place(value, name));
+      const std::string full = group_name + "." + std::string(key.str());
+      const toml::table* options = full + "." == kEnvOptions ? value.as_table() : nullptr;
+      if (!options) {
+        set_from(loaded, value, full, place(value, name));
+        continue;
+      }
+      for (const auto& [option, v] : *options) {
+        set_env_option(loaded, v, full + "." + std::string(option.str()), place(v, name));
+      }
     }
   }
   return loaded;
@@ -111,12 +148,7 @@ void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue&
   const Option& option = find_option(key, where);
   LoadedConfig changed = loaded;
   option.set(changed.config, value, where);
-  // The run saves its config: what cannot be read back would make a run that cannot be resumed.
-  try {
-    (void)toml::parse("v = " + option.get(changed.config));
-  } catch (const toml::parse_error&) {
-    throw Error(fmt::format("{}: the value of {} is not accepted: text in UTF-8 is wanted", where, key));
-  }
+  refuse_unreadable("v = " + option.get(changed.config), key, where);
   changed.origins[key] = where;
   loaded = std::move(changed);
 }
@@ -128,7 +160,7 @@ void apply_override(LoadedConfig& loaded, const std::string& assignment) {
     throw Error(fmt::format("--set {}: wanted group.name=value", assignment));
   }
   const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
-  find_option(key, "--set");
+  if (!key.starts_with(kEnvOptions)) find_option(key, "--set");
   // As TOML where it is TOML, as a bare word otherwise.
   toml::table parsed;
   try {

@@ -70,7 +70,16 @@ std::string toml(const std::string& v) {
   }
   return s + "\"";
 }
-std::string toml(const Widths& v) { return fmt::format("[{}]", fmt::join(v, ", ")); }
+template <class T>
+std::string toml(const std::vector<T>& v) {
+  std::string s = "[";
+  for (std::size_t i = 0; i < v.size(); ++i) s += (i > 0 ? ", " : "") + toml(v[i]);
+  return s + "]";
+}
+std::string toml_key(const std::string& name) {
+  const bool bare = !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == name.npos;
+  return bare ? name : toml(name);
+}
 template <class T>
 std::string toml(const Maybe<T>& v) {
   return v ? toml(*v) : "";
@@ -125,8 +134,8 @@ Option make_option(std::string key, const Accepted& accepted, std::string help, 
   o.set = [=, key = o.key, type = o.type](Config& config, const OptionValue& value, const std::string& where) {
     const Maybe<Plain> plain = convert<Plain>(value);
     if (!plain) {
-      const std::string shown = std::visit([](const auto& v) { return toml(v); }, value);
-      refuse(where, key, shown, "wanted " + type + (in_words(accepted).empty() ? "" : ", " + in_words(accepted)));
+      refuse(where, key, to_toml(value),
+             "wanted " + type + (in_words(accepted).empty() ? "" : ", " + in_words(accepted)));
     }
     check_value(accepted, *plain, where, key);
     access(config) = *plain;
@@ -189,6 +198,10 @@ std::string origin_of(const Origins& origins, const std::string& key) {
   return it == origins.end() ? "default" : it->second;
 }
 
+std::string to_toml(const OptionValue& value) {
+  return std::visit([](const auto& v) { return toml(v); }, value);
+}
+
 std::string config_to_toml(const Config& config) {
   std::string text;
   for (const OptionGroup& group : option_table()) {
@@ -199,6 +212,10 @@ std::string config_to_toml(const Config& config) {
       text += value.empty() ? fmt::format("# {} is unset. {}\n", name, o.help)
                             : fmt::format("{} = {}  # {}\n", name, value, o.help);
     }
+    if (group.name != "env" || config.env_options.empty()) continue;
+    text += "\n[env.options]\n";
+    for (const auto& [name, value] : config.env_options)
+      text += fmt::format("{} = {}\n", toml_key(name), to_toml(value));
   }
   return text;
 }

@@ -4,15 +4,11 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "gipo/core/config.h"
 
 namespace gipo {
-
-// A value as written in a file or after --set, before it is known what the option wants.
-using OptionValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>>;
 
 // One row of the option table.
 struct Option {
@@ -42,7 +38,8 @@ struct LoadedConfig {
   Origins origins;
 };
 
-// Reads a TOML file. Unknown keys, wrong types and values out of range throw Error with file and line.
+// Reads a TOML file. Unknown keys, wrong types and values out of range throw Error with file and line; those of
+// [env.options] are for the task to check.
 LoadedConfig load_config(const std::string& path);
 LoadedConfig parse_config(std::string_view text, const std::string& name);
 // Sets one option; `where` is told in errors. Throws Error, changing nothing, also for text that is not UTF-8.
@@ -53,6 +50,11 @@ void apply_override(LoadedConfig& loaded, const std::string& assignment);
 std::string config_to_toml(const Config& config);
 // The page docs/options.md.
 std::string options_page();
+// A value as TOML reads it back.
+std::string to_toml(const OptionValue& value);
+
+// The keys of the table [env.options] begin so, in `--set` and in Origins.
+inline constexpr std::string_view kEnvOptions = "env.options.";
 
 // " (did you mean X?)" for the nearest known word, or "" when none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);

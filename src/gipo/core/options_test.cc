@@ -261,6 +261,29 @@ TEST(Options, SetRefusesWhatAFileRefuses) {
   EXPECT_TRUE(says(refused(""), {"wanted group.name=value"}));
 }
 
+TEST(Options, ThoseOfTheTaskAreKeptAsGivenWithTheirPlace) {
+  LoadedConfig loaded =
+      parse_config("[env]\nid = \"Ant-v5\"\n[env.options]\nwhole = 2\npair = [1, inf]\nfile = 'a'\nflag = true", "f");
+  const OptionValues given = {{"whole", std::int64_t{2}},
+                              {"pair", std::vector<double>{1, HUGE_VAL}},
+                              {"file", std::string("a")},
+                              {"flag", true}};
+  EXPECT_EQ(loaded.config.env_options, given);
+  EXPECT_EQ(origin_of(loaded.origins, "env.options.pair"), "f:5");
+  apply_override(loaded, "env.options.whole=3.5");
+  apply_override(loaded, "env.options.strange key=x");
+  EXPECT_EQ(std::get<double>(loaded.config.env_options.at("whole")), 3.5);
+  EXPECT_EQ(origin_of(loaded.origins, "env.options.whole"), "--set");
+  const std::string text = config_to_toml(loaded.config);
+  EXPECT_EQ(parse_config(text, "saved").config.env_options, loaded.config.env_options);
+
+  EXPECT_TRUE(says(message_of([] { parse_config("[env.options]\na = 2024-01-02", "f"); }),
+                   {"f:2: env.options.a = 2024-01-02 is not accepted: wanted true or false, a number"}));
+  EXPECT_TRUE(says(message_of([] { parse_config("[env.options]\na = {b = 1}", "f"); }), {"env.options.a = a table"}));
+  EXPECT_TRUE(says(message_of([] { parse_config("[env]\noptions = 3", "f"); }), {"f:2: unknown option env.options"}));
+  EXPECT_TRUE(says(message_of([&] { apply_override(loaded, "env.options.a=\xff"); }), {"text in UTF-8 is wanted"}));
+}
+
 TEST(Options, LaterSettingWins) {
   LoadedConfig loaded = parse_config("[surrogate]\nsigma = 0.25", "f");
   EXPECT_EQ(origin_of(loaded.origins, "surrogate.sigma"), "f:2");

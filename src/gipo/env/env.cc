@@ -48,8 +48,8 @@ StepResult Env::step(std::span<const double> action) {
   ++steps_;
   // The last step allowed is a truncation even when the task ended on it: terminated still forbids the bootstrap.
   const bool truncated = spec_.time_limit > 0 && steps_ >= spec_.time_limit;
-  running_ = !outcome.terminated && !truncated;
-  return {outcome.reward, outcome.terminated, truncated};
+  running_ = !outcome.terminated && !truncated && !outcome.fault;
+  return {outcome.reward, outcome.terminated || outcome.fault, truncated, outcome.fault};
 }
 
 void Env::save_state(ByteWriter& out) const {

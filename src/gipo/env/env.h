@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gipo/core/random.h"
+#include "gipo/env/env_options.h"
 
 namespace gipo {
 
@@ -35,12 +36,18 @@ struct EnvSpec {
   std::size_t observation_size = 0;
   ActionSpace action;
   std::int64_t time_limit = 0;  // steps after which an episode is truncated; 0: never
+  std::vector<EnvOption> options = {};
+  // What simulates the task where this library does not, with version and model; known of an instance alone.
+  std::string engine = {};
 };
 
 struct StepResult {
   double reward = 0;
   bool terminated = false;  // the task ended: nothing follows, do not bootstrap
   bool truncated = false;   // time ran out: bootstrap from the observation
+  // Not null: the simulation broke down, and this is the name of how. The episode is over, as if terminated, but neither
+  // this step nor the observation means anything.
+  const char* fault = nullptr;
 };
 
 // One simulated task, owned and stepped by one thread. After a step that ends the episode the observation is the true
@@ -74,12 +81,15 @@ class Env {
   struct Outcome {
     double reward = 0;
     bool terminated = false;
+    const char* fault = nullptr;  // see StepResult; the name of a constant
   };
+  // For a task whose sizes depend on its options.
+  EnvSpec& own_spec() { return spec_; }
   virtual void start_episode(RandomStream& random) = 0;
   virtual Outcome advance(std::span<const double> action) = 0;
 
  private:
-  friend std::unique_ptr<Env> make_env(const std::string&, std::optional<std::int64_t>);
+  friend std::unique_ptr<Env> make_env(const std::string&, std::optional<std::int64_t>, const OptionValues&);
   EnvSpec spec_;
   std::int64_t steps_ = 0;  // in this episode
   bool running_ = false;    // from reset until a step ends the episode
@@ -88,8 +98,10 @@ class Env {
 
 // One line at the end of a task's file makes it known:
 //   const RegisterEnv kRegistered{cart_pole_spec(), [] { return std::make_unique<CartPole>(); }};
+// A task with options is made from all of them: [](const OptionValues& o) { return std::make_unique<Hopper>(o); }
 struct RegisterEnv {
   RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>()> make);
+  RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>(const OptionValues&)> make);
 };
 
 // Tasks register before main starts and are never removed: what follows may be called from any thread.
@@ -97,7 +109,8 @@ struct RegisterEnv {
 std::vector<EnvSpec> registered_envs();
 // Throws Error, naming the nearest known id.
 const EnvSpec& find_env(const std::string& id);
-// time_limit replaces the task's own; 0: never.
-std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit = std::nullopt);
+// time_limit replaces the task's own; 0: never. Throws Error for options the task does not have or accept.
+std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit = std::nullopt,
+                              const OptionValues& options = {});
 
 }  // namespace gipo

@@ -12,7 +12,7 @@ namespace {
 
 struct Registered {
   EnvSpec spec;
-  std::function<std::unique_ptr<Env>()> make;
+  std::function<std::unique_ptr<Env>(const OptionValues&)> make;
 };
 
 // Made by whichever task registers first, so that no order of the files' initialisation matters.
@@ -33,7 +33,10 @@ const Registered& find(const std::string& id) {
 
 }  // namespace
 
-RegisterEnv::RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>()> make) {
+RegisterEnv::RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>()> make)
+    : RegisterEnv(std::move(spec), [make = std::move(make)](const OptionValues&) { return make(); }) {}
+
+RegisterEnv::RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>(const OptionValues&)> make) {
   const std::string id = spec.id;
   const bool added = registry().emplace(id, Registered{std::move(spec), std::move(make)}).second;
   if (!added) throw InvariantError("environment " + id + " is registered twice");
@@ -47,13 +50,14 @@ std::vector<EnvSpec> registered_envs() {
 
 const EnvSpec& find_env(const std::string& id) { return find(id).spec; }
 
-std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit) {
+std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit,
+                              const OptionValues& options) {
   const Registered& task = find(id);
   if (time_limit && *time_limit < 0) {
     throw Error(
         fmt::format("environment {}: a time limit of {} is not accepted: wanted 0 (never) or more", id, *time_limit));
   }
-  std::unique_ptr<Env> env = task.make();
+  std::unique_ptr<Env> env = task.make(resolve_options(id, task.spec.options, options));
   GIPO_CHECK(env != nullptr && env->spec().id == id);
   if (time_limit) env->spec_.time_limit = *time_limit;
   return env;

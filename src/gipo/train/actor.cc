@@ -14,6 +14,9 @@ namespace gipo {
 namespace {
 
 constexpr std::int64_t kMostFaults = 10;
+constexpr Actor::Fault kBadReward{"reward_not_finite", "a reward that is not finite"};
+constexpr Actor::Fault kBadObservation{"observation_not_finite", "an observation that is not finite"};
+constexpr Actor::Fault kBadStart{"start_not_finite", "a first observation that is not finite"};
 
 }  // namespace
 
@@ -29,12 +32,13 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
   if (incarnation > 0) seed = derive_seed(seed, "incarnation", incarnation);
   for (std::size_t i = 0; i < plan.envs_per_actor; ++i) {
     const std::size_t number = index * plan.envs_per_actor + i;
-    Slot slot{make_env(plan.env.id, plan.config.env.time_limit), RandomStream::derive(seed, "action", number),
+    Slot slot{make_env(plan.env.id, plan.config.env.time_limit, plan.config.env_options),
+              RandomStream::derive(seed, "action", number),
               Segment(plan.segment_length, plan.env.observation_size, plan.env.action.dims())};
     slot.env->reset(derive_seed(seed, "env", number));
     slots_.push_back(std::move(slot));
     observe(slots_.back(), observation_.data() + i * plan.env.observation_size);
-    if (!finite_observation(i)) drop_segment(i, "a first observation");
+    if (!finite_observation(i)) drop_segment(i, kBadStart);
   }
 }
 
@@ -73,8 +77,9 @@ void Actor::step_slot(std::size_t i, const DistributionView<float>& pi, const We
   std::copy_n(now, width, s.observation.data() + t * width);
   observe(slot, now);
   const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
-  if (!std::isfinite(reward)) return drop_segment(i, "a reward");
-  if (!finite_observation(i)) return drop_segment(i, "an observation");
+  if (result.fault) return drop_segment(i, {result.fault, "a simulation that broke down"});
+  if (!std::isfinite(reward)) return drop_segment(i, kBadReward);
+  if (!finite_observation(i)) return drop_segment(i, kBadObservation);
   std::copy_n(now, width, s.observation.data() + (t + 1) * width);
   s.reward[t] = reward;
   s.version[t] = weights.version;
@@ -92,7 +97,7 @@ void Actor::step_slot(std::size_t i, const DistributionView<float>& pi, const We
   slot.episode_length = 0;
   slot.env->reset();
   observe(slot, now);
-  if (!finite_observation(i)) drop_segment(i, "a first observation");
+  if (!finite_observation(i)) drop_segment(i, kBadStart);
 }
 
 bool Actor::finite_observation(std::size_t i) const {
@@ -100,14 +105,14 @@ bool Actor::finite_observation(std::size_t i) const {
   return std::all_of(now, now + plan_.env.observation_size, [](float v) { return std::isfinite(v); });
 }
 
-void Actor::drop_segment(std::size_t i, const std::string& what) {
+void Actor::drop_segment(std::size_t i, Fault why) {
   Slot& slot = slots_[i];
-  std::string why = what;
   do {
     ++rejected_;
+    ++faults_[why.name];
     last_fault_ =
-        fmt::format("environment {} ({}) gave {} that is not finite, at step {} of episode {}",
-                    index_ * plan_.envs_per_actor + i, plan_.env.id, why, slot.episode_length + 1, slot.episode_number);
+        fmt::format("environment {} ({}) gave {} ({}), at step {} of episode {}", index_ * plan_.envs_per_actor + i,
+                    plan_.env.id, why.text, why.name, slot.episode_length + 1, slot.episode_number);
     if (++slot.faults >= kMostFaults) {
       throw RunError(fmt::format("{}: {} times in a row without one whole segment", last_fault_, slot.faults));
     }
@@ -118,7 +123,7 @@ void Actor::drop_segment(std::size_t i, const std::string& what) {
     ++slot.episode_number;
     slot.env->reset();
     observe(slot, observation_.data() + i * plan_.env.observation_size);
-    why = "a first observation";
+    why = kBadStart;
   } while (!finite_observation(i));
 }
 
@@ -153,6 +158,7 @@ void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
       replay.insert(s);
     } else {
       ++rejected_;
+      ++faults_["segment_not_finite"];
       last_fault_ = fmt::format("a segment of environment {} held a log-prob or value that is not finite", s.actor);
     }
     spare_.push_back(std::move(s));
@@ -160,6 +166,11 @@ void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
   finished_.clear();
   episodes.insert(episodes.end(), episodes_.begin(), episodes_.end());
   episodes_.clear();
+}
+
+void Actor::take_faults(FaultCounts& counts) {
+  for (const auto& [name, count] : faults_) counts[name] += count;
+  faults_.clear();
 }
 
 void Actor::save(ByteWriter& out) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +27,9 @@ struct Episode {
   bool terminated = false;
 };
 
+// Rejected segments by the name of their fault.
+using FaultCounts = std::map<std::string, std::uint64_t>;
+
 // Steps several environments together, one inference for all, and fills one segment per environment. Owned by one
 // thread at a time; the same code serves lockstep and async.
 class Actor {
@@ -45,6 +49,13 @@ class Actor {
   void drain(ReplayBuffer& replay, std::vector<Episode>& episodes);
   std::uint64_t rejected() const { return rejected_; }
   const std::string& last_fault() const { return last_fault_; }  // why the last one was rejected
+  // How often each kind of fault rejected one since this was last asked, added to `counts`.
+  void take_faults(FaultCounts& counts);
+
+  struct Fault {
+    const char* name;  // as it is counted
+    const char* text;  // what the environment gave
+  };
 
   void save(ByteWriter& out) const;
   void load(ByteReader& in);
@@ -59,9 +70,9 @@ class Actor {
     std::uint64_t sequence = 0;
     std::int64_t faults = 0;  // in a row, without a whole segment between them
   };
-  // Drops the open segment of an environment that gave a number that is not finite, and begins a new episode. Throws
+  // Drops the open segment of an environment that gave what no learner may see, and begins a new episode. Throws
   // RunError, naming the environment, when it keeps doing so.
-  void drop_segment(std::size_t i, const std::string& what);
+  void drop_segment(std::size_t i, Fault why);
   bool finite_observation(std::size_t i) const;
   bool can_go_on(const Slot& slot) const;
   void step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights, std::int64_t env_steps);
@@ -80,6 +91,7 @@ class Actor {
   std::vector<Episode> episodes_;
   std::uint64_t rejected_ = 0;
   std::string last_fault_;
+  FaultCounts faults_;
 };
 
 }  // namespace gipo

@@ -32,6 +32,7 @@ struct Shared {
   std::mutex mutex;
   std::vector<Episode> episodes;
   std::uint64_t rejected = 0;
+  FaultCounts faults;
   std::string last_fault;
   std::exception_ptr error;  // the first
 
@@ -65,6 +66,7 @@ void act(Actor& actor, const WeightStore& store, ReplayBuffer& replay, Shared& s
       actor.drain(replay, shared.episodes);
       shared.rejected += actor.rejected() - rejected;
       if (actor.rejected() != rejected) shared.last_fault = actor.last_fault();
+      actor.take_faults(shared.faults);
       rejected = actor.rejected();
     }
     // After the drain: an update that waited for these steps must find their segments.
@@ -94,6 +96,7 @@ void Trainer::run_async() {
   Shared shared(plan_, slack);
   shared.pacer.start_at(env_steps_, learner_->version());
   shared.rejected = rejected_;
+  shared.faults = faults_;
   std::vector<Batch> batches(2, Batch(batch_size, plan_.env.observation_size, plan_.env.action.dims()));
   for (Batch& batch : batches) shared.free_batches.push(&batch);
 
@@ -125,6 +128,7 @@ void Trainer::run_async() {
   const auto take_reports = [&] {
     env_steps_ = shared.pacer.env_steps();
     rejected_ = shared.rejected;
+    faults_ = shared.faults;
     last_fault_ = shared.last_fault;
     take_episodes(shared.episodes);
     take_evaluation(shared.results.try_pop());

@@ -139,7 +139,9 @@ void Examination::check_counts() {
     say(Health::kNote, fmt::format("skipped_updates = {}: updates whose loss or gradient was not finite", n));
   }
   if (const double n = count_of("rejected_segments"); n > 0) {
-    say(Health::kNote, fmt::format("rejected_segments = {}: segments with numbers that were not finite", n));
+    say(Health::kNote,
+        fmt::format(
+            "rejected_segments = {}: segments whose environment broke down or gave numbers that were not finite", n));
   }
 }
 

@@ -41,7 +41,7 @@ ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalT
     place.random = RandomStream::derive(task.seed, "eval-action", place.episode);
   };
   for (std::size_t i = 0; i < std::min(episodes, kMostTogether); ++i) {
-    places.push_back({make_env(task.env_id, task.time_limit), RandomStream(), 0});
+    places.push_back({make_env(task.env_id, task.time_limit, task.env_options), RandomStream(), 0});
     begin(places.back());
   }
 

@@ -18,6 +18,7 @@ ReturnStats return_stats(std::span<const double> returns);
 struct EvalTask {
   std::string env_id;
   std::optional<std::int64_t> time_limit;
+  OptionValues env_options;
   std::int64_t episodes = 1;
   std::uint64_t seed = 0;  // episode k starts from the stream derived from (seed, "eval", k)
   bool greedy = true;      // the most likely action, or a sampled one

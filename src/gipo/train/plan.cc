@@ -34,7 +34,7 @@ class Planner {
 
   // What f finds wrong is said with the place where the key was set.
   template <class F>
-  auto named(const char* key, F&& f) {
+  decltype(auto) named(const char* key, F&& f) {
     try {
       return f();
     } catch (const Error& e) {
@@ -49,10 +49,9 @@ class Planner {
   Plan make() {
     plan_.config = c_;
     plan_.dial_updates = c_.learner.updates;
-    plan_.env = named("env.id", [&] { return find_env(c_.env.id); });
+    set_env();
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env); });
-    if (c_.env.time_limit) plan_.env.time_limit = *c_.env.time_limit;
     set_name();
     set_sampling();
     set_actors();
@@ -67,6 +66,21 @@ class Planner {
   }
 
  private:
+  // Sizes follow from the task's options, and what it is simulated by must be there: one is made.
+  void set_env() {
+    const EnvSpec& known = named("env.id", [&]() -> const EnvSpec& { return find_env(c_.env.id); });
+    for (const auto& [name, value] : c_.env_options) {
+      const std::string key = std::string(kEnvOptions) + name;
+      named(key.c_str(), [&] { return resolve_options(known.id, known.options, {{name, value}}); });
+    }
+    plan_.config.env_options = resolve_options(known.id, known.options, c_.env_options);
+    try {
+      plan_.env = make_env(known.id, c_.env.time_limit, plan_.config.env_options)->spec();
+    } catch (const Error& e) {
+      refuse({"env.options.xml_file", "env.options.main_body", "env.id"}, e.what());
+    }
+  }
+
   void set_name() {
     plan_.name = c_.run.name;
     if (plan_.name.empty()) plan_.name = fmt::format("{}-{}-{}", c_.env.id, c_.surrogate.name, c_.run.seed);

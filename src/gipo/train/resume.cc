@@ -20,6 +20,24 @@ constexpr std::array<std::string_view, 5> kFreeOptions = {"run.dir", "run.name",
 constexpr std::array<std::string_view, 3> kFreeGroups = {"eval", "log", "checkpoint"};
 constexpr std::int64_t kMostUpdates = 1'000'000'000'000;
 
+[[noreturn]] void refuse_change(const std::string& where, const std::string& key, const std::string& before,
+                                const std::string& after) {
+  throw Error(
+      fmt::format("{}: {} was {} and is now {}: a run cannot change this when it is resumed; what may "
+                  "change: {}, and all of {}",
+                  where, key, before.empty() ? "unset" : before, after.empty() ? "unset" : after,
+                  fmt::join(kFreeOptions, ", "), fmt::join(kFreeGroups, ", ")));
+}
+
+OptionValues task_options(const Config& config, const std::string& where) {
+  try {
+    const EnvSpec& task = find_env(config.env.id);
+    return resolve_options(task.id, task.options, config.env_options);
+  } catch (const Error& e) {
+    throw Error(fmt::format("{}: {}", where, e.what()));
+  }
+}
+
 // The dial of the run's beginning in place of the plan's own.
 void read_dial(const Json& dial, Plan& plan) {
   plan.capacity = read_whole(dial, "capacity", static_cast<std::int64_t>(plan.segment_length), 10'000'000'000);
@@ -51,6 +69,10 @@ Plan plan_of(const LoadedConfig& now, const Json& state, std::int64_t update) {
   }
   const Json& dial = state.at("dial");
   Plan plan = plan_with_dial_of(now, read_whole(dial, "updates", 1, kMostUpdates));
+  if (const std::string engine = state.value("engine", ""); engine != plan.env.engine) {
+    throw Error(fmt::format("the run was simulated by {}, here it would be {}: the steps would be others",
+                            engine.empty() ? "no engine that it names" : engine, plan.env.engine));
+  }
   read_dial(dial, plan);
   if (!plan.countable()) {
     throw Error(
@@ -75,13 +97,14 @@ void refuse_changes(const Config& then, const Config& now, const std::string& wh
     for (const Option& o : group.options) {
       if (std::find(kFreeOptions.begin(), kFreeOptions.end(), o.key) != kFreeOptions.end()) continue;
       const std::string before = o.get(then), after = o.get(now);
-      if (before == after) continue;
-      throw Error(
-          fmt::format("{}: {} was {} and is now {}: a run cannot change this when it is resumed; what may "
-                      "change: {}, and all of {}",
-                      where, o.key, before.empty() ? "unset" : before, after.empty() ? "unset" : after,
-                      fmt::join(kFreeOptions, ", "), fmt::join(kFreeGroups, ", ")));
+      if (before != after) refuse_change(where, o.key, before, after);
     }
+  }
+  // The task is the same by now. An option that stands at its default may be left out.
+  const OptionValues before = task_options(then, where);
+  for (const auto& [name, value] : task_options(now, where)) {
+    const OptionValue& old = before.at(name);
+    if (value != old) refuse_change(where, std::string(kEnvOptions) + name, to_toml(old), to_toml(value));
   }
 }
 

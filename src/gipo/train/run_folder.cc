@@ -213,7 +213,7 @@ void RunFolder::write_summary(const RunSummary& s) {
   const Config& c = plan_.config;
   Json window = Json::object();
   for (const auto& [name, value] : window_means(path_ + "/metrics.jsonl")) window[name] = number(value);
-  const Json summary = {
+  Json summary = {
       {"schema_version", 1},
       {"gipo_version", version()},
       {"commit", commit()},
@@ -243,6 +243,7 @@ void RunFolder::write_summary(const RunSummary& s) {
       {"counts",
        {{"skipped_updates", s.skipped_updates},
         {"rejected_segments", s.rejected_segments},
+        {"faults", s.faults},
         {"replay_size", s.replay_size},
         {"replay_evicted", s.replay_evicted}}},
       {"fingerprint",
@@ -250,6 +251,7 @@ void RunFolder::write_summary(const RunSummary& s) {
         {"replay", fmt::format("{:08x}", s.replay_fingerprint)}}},
       {"window", window},
   };
+  if (!plan_.env.engine.empty()) summary["engine"] = plan_.env.engine;
   write_file_atomic(path_ + "/summary.json", summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 

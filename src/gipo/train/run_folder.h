@@ -26,6 +26,7 @@ struct RunSummary {
   std::int64_t env_steps = 0, updates = 0, episodes = 0;
   std::int64_t skipped_updates = 0;
   std::uint64_t rejected_segments = 0, replay_size = 0, replay_evicted = 0;
+  FaultCounts faults;
   double seconds = 0;
   ReturnStats final_return, eval_return;
   std::uint32_t weights_fingerprint = 0, replay_fingerprint = 0;

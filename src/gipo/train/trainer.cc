@@ -114,6 +114,7 @@ void Trainer::collect(std::int64_t due) {
   for (const auto& actor : actors_) {
     actor->drain(replay_, episodes);
     rejected_ += actor->rejected();
+    actor->take_faults(faults_);
     if (!actor->last_fault().empty()) last_fault_ = actor->last_fault();
   }
   take_episodes(episodes);
@@ -180,8 +181,12 @@ ReturnStats Trainer::recent_returns() const { return return_stats(recent_); }
 
 EvalTask Trainer::eval_task(std::int64_t update) const {
   const Config& c = plan_.config;
-  return {c.env.id, c.env.time_limit, c.eval.episodes,
-          derive_seed(static_cast<std::uint64_t>(c.run.seed), "evaluation", static_cast<std::uint64_t>(update)), true};
+  return {c.env.id,
+          c.env.time_limit,
+          c.env_options,
+          c.eval.episodes,
+          derive_seed(static_cast<std::uint64_t>(c.run.seed), "evaluation", static_cast<std::uint64_t>(update)),
+          true};
 }
 
 bool Trainer::evaluation_due() const {
@@ -206,6 +211,8 @@ RunSummary Trainer::summary(const std::string& ended) const {
     s.rejected_segments = 0;
     for (const auto& actor : actors_) s.rejected_segments += actor->rejected();
   }
+  s.faults = faults_;
+  for (const auto& actor : actors_) actor->take_faults(s.faults);
   s.replay_size = replay_.size();
   s.replay_evicted = replay_.evicted();
   s.seconds = seconds();

@@ -92,6 +92,7 @@ class Trainer {
   std::vector<std::int64_t> next_episode_;  // [envs] as logged
   std::int64_t last_evaluation_ = 0;        // the update of the last one logged
   std::uint64_t rejected_ = 0, rejected_told_ = 0;
+  FaultCounts faults_;
   std::string last_fault_;      // of an environment, in words
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring
   bool solved_ = false;         // their mean has reached run.target_return

@@ -69,6 +69,8 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
                       {"episodes", episode_count_},
                       {"rejected_segments", rejected_},
                       {"last_evaluation", last_evaluation_},
+                      {"faults", faults_},
+                      {"engine", plan_.env.engine},
                       {"recent_returns", recent},
                       {"seconds", seconds()},
                       {"incarnation", incarnation_},
@@ -98,6 +100,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     seconds_before_ = read_real(state, "seconds", 0, 1e15);
     checkpoint_seconds_ = seconds();
     incarnation_ = static_cast<std::uint64_t>(read_whole(state, "incarnation", 0, kMostCount)) + 1;
+    faults_ = state.value("faults", FaultCounts());
     recent_.clear();
     for (const nlohmann::json& r : state.at("recent_returns")) {
       recent_.push_back(r.is_number() ? r.get<double>() : std::numeric_limits<double>::quiet_NaN());

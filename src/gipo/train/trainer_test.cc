@@ -237,6 +237,8 @@ TEST_F(Training, NumbersThatAreNotFiniteAreRejectedCountedAndNamedAsyncToo) {
       const RunSummary s = run(name);
       EXPECT_EQ(s.ended, "finished");
       EXPECT_GT(s.rejected_segments, 2u);
+      const char* fault = in_reward ? "reward_not_finite" : "observation_not_finite";
+      EXPECT_EQ(s.faults, (FaultCounts{{fault, s.rejected_segments}}));
       EXPECT_EQ(s.skipped_updates, 0);
       EXPECT_NE(warnings_.find("Faulty-v0) gave "), std::string::npos) << warnings_;
       EXPECT_NE(warnings_.find(in_reward ? "reward" : "observation"), std::string::npos) << warnings_;
