@@ -52,10 +52,12 @@ def bias_variance_figure(study: dict, state: str = "S0", component: str = "right
                 x, y = (np.array([r[key] for r in own]) for key in ("bias", "variance"))
                 ax.plot(x, y, marker=marker, color=color, linestyle="--" if surrogate == "gipo" else "none",
                         label=label, markersize=5.5, linewidth=1, clip_on=False, zorder=3)
-                for row, bias, variance in zip(own, x, y):
-                    if row["parameters"]:
-                        ax.annotate(in_words(row["parameters"]), (bias, variance), (5, 3), textcoords="offset points",
-                                    fontsize=6.5, color="0.25", annotation_clip=False)
+                for index, (row, bias, variance) in enumerate(zip(own, x, y)):
+                    # Points of different surrogates may coincide: each writes to its own side.
+                    offset, side = {"ppo": ((-5, 5), "right"), "sapo": ((6, -9 - 8 * index), "left")}.get(
+                        surrogate, ((5, 3), "left"))
+                    ax.annotate(in_words(row["parameters"]), (bias, variance), offset, textcoords="offset points",
+                                fontsize=6.5, color=color, ha=side, annotation_clip=False)
             ax.set_title(f"{behaviour['name']}" if behaviour["name"] == behaviour["mixture"]
                          else f"{behaviour['name']}: {behaviour['mixture']}", fontsize=8.5)
             ax.set_xlabel("bias")

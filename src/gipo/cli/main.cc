@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   std::function<int()> chosen;
   add_aggregate(app, chosen);
   add_study(app, chosen);
+  add_certify(app, chosen);
 
   try {
     app.parse(argc, argv);

@@ -13,6 +13,13 @@ std::size_t width(const std::string& text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
+// Whether a column holds numbers, by the cell in its last row.
+bool numeric(const Table& table, std::size_t column) {
+  if (column == 0 || table.back().size() <= column || table.back()[column].empty()) return false;
+  const char first = table.back()[column].front();
+  return (first >= '0' && first <= '9') || first == '-';
+}
+
 }  // namespace
 
 std::string as_text(const Table& table) {
@@ -26,7 +33,7 @@ std::string as_text(const Table& table) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string space(widths[i] - width(row[i]), ' ');
-      line += i == 0 ? row[i] + space : "  " + space + row[i];
+      line += (i == 0 ? "" : "  ") + (numeric(table, i) ? space + row[i] : row[i] + space);
     }
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
