@@ -77,6 +77,7 @@ int run(int argc, char** argv) {
   add_aggregate(app, chosen);
   add_study(app, chosen);
   add_certify(app, chosen);
+  add_suite(app, chosen);
 
   try {
     app.parse(argc, argv);

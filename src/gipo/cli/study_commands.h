@@ -9,6 +9,7 @@ namespace gipo::cli {
 void add_aggregate(CLI::App& app, std::function<int()>& chosen);
 void add_study(CLI::App& app, std::function<int()>& chosen);
 void add_certify(CLI::App& app, std::function<int()>& chosen);
+void add_suite(CLI::App& app, std::function<int()>& chosen);
 
 // A number from low to high. Unlike CLI::Range it refuses NaN.
 CLI::Validator number_in(double low, double high);
