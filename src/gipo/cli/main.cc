@@ -78,6 +78,7 @@ int run(int argc, char** argv) {
   add_study(app, chosen);
   add_certify(app, chosen);
   add_suite(app, chosen);
+  add_report(app, chosen);
 
   try {
     app.parse(argc, argv);

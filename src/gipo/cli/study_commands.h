@@ -10,6 +10,7 @@ void add_aggregate(CLI::App& app, std::function<int()>& chosen);
 void add_study(CLI::App& app, std::function<int()>& chosen);
 void add_certify(CLI::App& app, std::function<int()>& chosen);
 void add_suite(CLI::App& app, std::function<int()>& chosen);
+void add_report(CLI::App& app, std::function<int()>& chosen);
 
 // A number from low to high. Unlike CLI::Range it refuses NaN.
 CLI::Validator number_in(double low, double high);

@@ -11,6 +11,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
+#include "gipo/objective/surrogate.h"
 #include "gipo/train/checkpoint.h"
 #include "gipo/train/resume.h"
 #include "gipo/train/run_folder.h"
@@ -42,6 +43,25 @@ Json read_summary(const std::string& path) {
 }
 
 std::string optional_text(const std::string& name) { return name.empty() ? "-" : name; }
+
+// The options that the method's surrogate reads, of those that are set.
+Json surrogate_settings(const Suite& suite, std::size_t method) {
+  const auto run =
+      std::find_if(suite.runs.begin(), suite.runs.end(), [&](const auto& r) { return r.method == method; });
+  const SurrogateOptions& options = run->plan.config.surrogate;
+  Json settings = {{"name", options.name}};
+  for (const SurrogateInfo& info : registered_surrogates()) {
+    if (info.name != options.name) continue;
+    for (const OptionGroup& group : option_table()) {
+      for (const Option& o : group.options) {
+        const std::string key = o.key.substr(group.name.size() + 1), value = o.get(run->plan.config);
+        const bool read = std::find(info.options.begin(), info.options.end(), key) != info.options.end();
+        if (group.name == "surrogate" && read && !value.empty()) settings[key] = Json::parse(value);
+      }
+    }
+  }
+  return settings;
+}
 
 Json optional_number(const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); }
 
@@ -117,6 +137,13 @@ std::string suite_json(const Suite& suite) {
                      {"reference", optional_number(t.reference)},
                      {"threshold", optional_number(t.threshold)}});
   }
+  Json methods = Json::array();
+  for (std::size_t m = 0; m < suite.methods.size(); ++m) {
+    const auto run = std::find_if(suite.runs.begin(), suite.runs.end(), [&](const auto& r) { return r.method == m; });
+    methods.push_back({{"name", suite.methods[m]},
+                       {"surrogate", surrogate_settings(suite, m)},
+                       {"proximal_coef", run->plan.config.learner.proximal_coef}});
+  }
   std::vector<std::string> regimes;
   for (const std::string& r : suite.regimes) regimes.push_back(optional_text(r));
   for (const SuiteRun& run : suite.runs) {
@@ -126,7 +153,7 @@ std::string suite_json(const Suite& suite) {
                     {"seed", run.seed},
                     {"name", run.plan.name}});
   }
-  const Json out = {{"schema_version", 1}, {"name", suite.name},   {"tasks", tasks}, {"methods", suite.methods},
+  const Json out = {{"schema_version", 1}, {"name", suite.name},   {"tasks", tasks}, {"methods", methods},
                     {"regimes", regimes},  {"seeds", suite.seeds}, {"runs", runs}};
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
