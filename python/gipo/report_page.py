@@ -22,13 +22,14 @@ h3 { margin: 24px 0 4px; font-size: 1rem; }
 p.data { margin: 4px 0 12px; color: #555; font-size: 0.85rem; overflow-wrap: anywhere; }
 nav a { display: inline-block; margin: 2px 14px 2px 0; color: #00568a; }
 figure { margin: 0; }
-img { display: block; width: 100%; height: auto; }
-.table { overflow-x: auto; }
+.image, .table { overflow-x: auto; }
+img { display: block; width: 100%; min-width: 680px; height: auto; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid #e4e4e4; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child, th.word, td.word { text-align: left; }
 thead th { border-bottom: 2px solid #888; }
-@media print { nav { display: none; } h2 { break-after: avoid; } figure { break-inside: avoid; } body { font-size: 11px; } }
+@media print { nav { display: none; } h2 { break-after: avoid; } figure { break-inside: avoid; } body { font-size: 11px; }
+               img { min-width: 0; } }
 """
 
 
@@ -45,7 +46,7 @@ def table_html(table: Table) -> str:
 def picture_html(picture: Picture, image: bytes) -> str:
     data = base64.b64encode(image).decode()
     return (f"<section id='{picture.name}'><h2>{escape(picture.title)}</h2><figure>"
-            f"<img alt='{escape(picture.title, quote=True)}' src='data:image/png;base64,{data}'>"
+            f"<div class='image' tabindex='0'><img alt='{escape(picture.title, quote=True)}' src='data:image/png;base64,{data}'></div>"
             f"<figcaption><p class='data'>{escape(picture.data)}; {picture.name}.png, {picture.name}.svg</p></figcaption>"
             "</figure></section>")
 

@@ -175,7 +175,7 @@ void add_aggregate(CLI::App& app, std::function<int()>& chosen) {
   const auto a = std::make_shared<Arguments>();
   BootstrapOptions& b = a->bootstrap;
   CLI::App* c = app.add_subcommand("aggregate", "IQM, intervals, profiles and ranks from a table of scores");
-  c->add_option("file", a->file, "Scores as JSON or CSV; docs/aggregate.md")->required();
+  c->add_option("file", a->file, "Scores as JSON or CSV; docs/report.md")->required();
   c->add_option("--normalise", a->normalise, "By the file's random and reference scores, by min and max, or not")
       ->check(CLI::IsMember({"auto", "reference", "min_max", "none"}));
   c->add_option("--repetitions", b.repetitions, "Of the bootstrap")->check(CLI::Range(1, 10'000'000));

@@ -8,7 +8,7 @@
 
 namespace gipo {
 
-// A table of final scores as a user gives it; docs/aggregate.md describes both formats.
+// A table of final scores as a user gives it; docs/report.md describes both formats.
 struct ScoreFile {
   ScoreTable table;
   std::vector<ScoreScale> scales;  // one per task; empty where the file states none
