@@ -132,3 +132,18 @@ def test_figure(gipo):
 def test_mistakes_exit_with_2(gipo, words, part):
     done = gipo("study", "gridworld", *words)
     assert done.returncode == 2 and part in done.stderr and done.stdout == "", done.stderr
+
+
+def test_multipliers(gipo):
+    printed = json.loads(gipo("study", "multipliers", "gipo,sigma=0.5", "ppo,epsilon=0.3", "--range", 2, "--json").stdout)
+    log_ratio = np.array(printed["log_ratio"])
+    assert log_ratio[0] == -2 == -log_ratio[-1] and len(log_ratio) == 241
+    m = {(row["surrogate"], row["advantage"]): np.array(row["multiplier"]) for row in printed["rows"]}
+    assert m["gipo,sigma=0.5", "negative"] == pytest.approx(np.exp(log_ratio - 2 * log_ratio**2), abs=1e-14)
+    rho = np.exp(log_ratio)
+    assert m["ppo,epsilon=0.3", "positive"] == pytest.approx(np.where(rho > 1.3, 0, rho), abs=1e-14)
+    rows = list(csv.DictReader(io.StringIO(gipo("study", "multipliers", "gipo,sigma=0.5").stdout)))
+    assert len(rows) == 2 * 241 and float(rows[120]["multiplier"]) == 1
+    for words, part in ((["gippo"], "gippo"), (["gipo,sigm=1"], "surrogate.sigma"), (["gipo,sigma=0"], "0.001")):
+        done = gipo("study", "multipliers", *words)
+        assert done.returncode == 2 and part in done.stderr, done.stderr

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -63,7 +64,7 @@ int run_python(const std::string& module, const std::vector<std::string>& argume
   }
   std::fclose(in);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
     throw RunError(fmt::format("cannot start {}: set GIPO_PYTHON to a Python that has matplotlib", python));
