@@ -115,7 +115,7 @@ def learning_curves(ax: Axes, group: Group) -> None:
     grid = env_step_grid(group)
     for index, (label, runs) in enumerate(group.items()):
         draw_curve(ax, grid, np.array([return_curve(run, grid) for run in runs]), label, index)
-    _env_steps_axis(ax, grid)
+    env_steps_axis(ax, grid)
     ax.set_ylabel("episode return")
 
 
@@ -124,7 +124,7 @@ def metric_curves(ax: Axes, group: Group, key: str) -> None:
     grid = env_step_grid(group)
     for index, (label, runs) in enumerate(group.items()):
         draw_curve(ax, grid, np.array([metric_curve(run, key, grid) for run in runs]), label, index)
-    _env_steps_axis(ax, grid)
+    env_steps_axis(ax, grid)
 
 
 def metric_reference(ax: Axes, group: Group, key: str, label: str) -> None:
@@ -188,7 +188,7 @@ def stale_replay_figure(group: Group, title: str, subtitle: str, source: str) ->
         return figure
 
 
-def _env_steps_axis(ax: Axes, grid: np.ndarray) -> None:
+def env_steps_axis(ax: Axes, grid: np.ndarray) -> None:
     ax.set_xlabel("env steps")
     ax.set_xlim(0, grid[-1])
     ax.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:g}k" if steps else "0")

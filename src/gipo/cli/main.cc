@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "gipo/cli/commands.h"
+#include "gipo/cli/study_commands.h"
 #include "gipo/core/error.h"
 #include "gipo/env/mujoco/library.h"
 #include "gipo/train/version.h"
@@ -80,12 +81,20 @@ int run(int argc, char** argv) {
   list_command->add_flag("--json", l.json, "Print a JSON array on stdout");
   list_command->add_flag("--markdown", l.markdown, "options, envs: print the page docs/options.md or docs/tasks.md");
 
+  std::function<int()> chosen;
+  add_aggregate(app, chosen);
+  add_study(app, chosen);
+  add_certify(app, chosen);
+  add_suite(app, chosen);
+  add_report(app, chosen);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? kDone : kUserMistake;
   }
+  if (chosen) return chosen();
   t.command_line = r.command_line = command_line(argc, argv);
   if (*train_command) return train(t);
   if (*resume_command) return resume(r);

@@ -12,6 +12,9 @@ namespace gipo::cli {
 // Returns the exit code.
 int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint, bool json, bool quiet);
 
+// Seconds for the whole run, from a few updates on made-up data of the run's own shapes.
+double estimate_seconds(const Plan& plan);
+
 // The dial in one line.
 std::string dial(const Plan& plan);
 

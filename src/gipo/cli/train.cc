@@ -23,34 +23,6 @@ LoadedConfig load(const TrainArguments& a) {
   return loaded;
 }
 
-// Seconds for the whole run, from a few updates on made-up data of the run's own shapes.
-double estimate_seconds(const Plan& plan) {
-  ThreadPool pool(static_cast<std::size_t>(plan.config.run.threads));
-  LearnerSetup setup = plan.learner_setup();
-  setup.advantage.mode = "stored";
-  const auto learner = make_learner(setup, RandomStream(1), pool);
-  const Batch batch(static_cast<std::size_t>(plan.config.learner.batch_size), plan.env.observation_size,
-                    plan.env.action.dims());
-  Actor actor(plan, 0);
-  WeightStore store;
-  store.publish(*learner);
-  const auto seconds_of = [](auto&& work) {
-    const auto begin = std::chrono::steady_clock::now();
-    std::int64_t times = 0;
-    double seconds = 0;
-    do {
-      work();
-      ++times;
-      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    } while (seconds < 0.1);
-    return seconds / static_cast<double>(times);
-  };
-  const double update = seconds_of([&] { learner->update(batch, {0, false}); });
-  const double round = seconds_of([&] { actor.step(*store.get(), 0); });
-  const double rounds = static_cast<double>(plan.total_env_steps()) / static_cast<double>(plan.envs_per_actor);
-  return update * static_cast<double>(plan.config.learner.updates) + round * rounds;
-}
-
 int dry_run(const Plan& plan, bool json) {
   const double megabytes = static_cast<double>(plan.replay_bytes()) / 1e6, seconds = estimate_seconds(plan);
   if (json) {
@@ -88,6 +60,33 @@ void remove_earlier(const std::string& path) {
 }
 
 }  // namespace
+
+double estimate_seconds(const Plan& plan) {
+  ThreadPool pool(static_cast<std::size_t>(plan.config.run.threads));
+  LearnerSetup setup = plan.learner_setup();
+  setup.advantage.mode = "stored";
+  const auto learner = make_learner(setup, RandomStream(1), pool);
+  const Batch batch(static_cast<std::size_t>(plan.config.learner.batch_size), plan.env.observation_size,
+                    plan.env.action.dims());
+  Actor actor(plan, 0);
+  WeightStore store;
+  store.publish(*learner);
+  const auto seconds_of = [](auto&& work) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::int64_t times = 0;
+    double seconds = 0;
+    do {
+      work();
+      ++times;
+      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    } while (seconds < 0.1);
+    return seconds / static_cast<double>(times);
+  };
+  const double update = seconds_of([&] { learner->update(batch, {0, false}); });
+  const double round = seconds_of([&] { actor.step(*store.get(), 0); });
+  const double rounds = static_cast<double>(plan.total_env_steps()) / static_cast<double>(plan.envs_per_actor);
+  return update * static_cast<double>(plan.config.learner.updates) + round * rounds;
+}
 
 int train(const TrainArguments& a) {
   const Plan plan = make_plan(load(a));

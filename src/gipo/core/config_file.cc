@@ -6,6 +6,7 @@
 #include <optional>
 #include <sstream>
 
+#include "gipo/core/config_toml.h"
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
 #include "gipo/core/options.h"
@@ -37,10 +38,6 @@ const Option& find_option(const std::string& key, const std::string& where) {
   const std::string nearest =
       homeless.empty() ? did_you_mean(key, known) : fmt::format(" (did you mean {}?)", fmt::join(homeless, " or "));
   throw Error(fmt::format("{}: unknown option {}{}; `gipo list options` shows all", where, key, nearest));
-}
-
-std::string place(const toml::node& node, const std::string& name) {
-  return fmt::format("{}:{}", name, node.source().begin.line);
 }
 
 // Integers where all are, numbers where one is not; nothing where one is neither.
@@ -108,37 +105,48 @@ void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& k
 
 }  // namespace
 
-LoadedConfig parse_config(std::string_view text, const std::string& name) {
+toml::table parse_toml(std::string_view text, const std::string& name) {
   refuse_long(text, name);
-  toml::table file;
   try {
-    file = toml::parse(text, name);
+    return toml::parse(text, name);
   } catch (const toml::parse_error& e) {
     throw Error(fmt::format("{}:{}: not valid TOML: {}", name, e.source().begin.line, e.description()));
   }
-  LoadedConfig loaded;
-  for (const auto& [group, node] : file) {
-    const std::string group_name(group.str());
-    const toml::table* table = node.as_table();
-    if (!table) find_option(group_name, place(node, name));  // throws: no option stands outside a group
-    std::vector<std::string> groups;
-    for (const OptionGroup& g : option_table()) groups.push_back(g.name);
-    if (std::find(groups.begin(), groups.end(), group_name) == groups.end()) {
-      throw Error(fmt::format("{}: unknown group [{}]{}; known: {}", place(node, name), group_name,
-                              did_you_mean(group_name, groups), fmt::join(groups, ", ")));
+}
+
+std::string place(const toml::node& node, const std::string& name) {
+  return fmt::format("{}:{}", name, node.source().begin.line);
+}
+
+void apply_group(LoadedConfig& loaded, const std::string& group_name, const toml::node& node, const std::string& name,
+                 const std::vector<std::string>& others) {
+  std::vector<std::string> known = others;
+  for (const OptionGroup& g : option_table()) known.push_back(g.name);
+  const toml::table* table = node.as_table();
+  if (!table && others.empty()) find_option(group_name, place(node, name));  // throws: no option stands outside a group
+  if (std::find(known.begin(), known.end(), group_name) == known.end()) {
+    throw Error(fmt::format("{}: unknown {} {}{}; known: {}", place(node, name), others.empty() ? "group" : "key",
+                            others.empty() ? "[" + group_name + "]" : group_name, did_you_mean(group_name, known),
+                            fmt::join(known, ", ")));
+  }
+  if (!table)
+    throw Error(fmt::format("{}: {}: wanted options, {}.NAME = VALUE", place(node, name), group_name, group_name));
+  for (const auto& [key, value] : *table) {
+    const std::string full = group_name + "." + std::string(key.str());
+    const toml::table* options = full + "." == kEnvOptions ? value.as_table() : nullptr;
+    if (!options) {
+      set_from(loaded, value, full, place(value, name));
+      continue;
     }
-    for (const auto& [key, value] : *table) {
-      const std::string full = group_name + "." + std::string(key.str());
-      const toml::table* options = full + "." == kEnvOptions ? value.as_table() : nullptr;
-      if (!options) {
-        set_from(loaded, value, full, place(value, name));
-        continue;
-      }
-      for (const auto& [option, v] : *options) {
-        set_env_option(loaded, v, full + "." + std::string(option.str()), place(v, name));
-      }
+    for (const auto& [option, v] : *options) {
+      set_env_option(loaded, v, full + "." + std::string(option.str()), place(v, name));
     }
   }
+}
+
+LoadedConfig parse_config(std::string_view text, const std::string& name) {
+  LoadedConfig loaded;
+  for (const auto& [group, node] : parse_toml(text, name)) apply_group(loaded, std::string(group.str()), node, name);
   return loaded;
 }
 

@@ -155,6 +155,9 @@ void CpuLearner<T>::compute_advantages(const Batch& batch) {
   }
   stats_.advantage_mean = mean_of<T>(advantage_);
   stats_.advantage_std = std::sqrt(variance_of<T>(advantage_, stats_.advantage_mean));
+  T largest = 0;
+  for (const T a : advantage_) largest = std::max(largest, std::abs(a));
+  stats_.advantage_abs_max = largest;
   if (o.normalise) normalise<T>(advantage_);
 }
 

@@ -20,6 +20,7 @@ void UpdateStats::append_to(std::vector<std::pair<std::string, double>>& figures
                                  {"value_lr", value_lr},
                                  {"advantage_mean", advantage_mean},
                                  {"advantage_std", advantage_std},
+                                 {"advantage_abs_max", advantage_abs_max},
                                  {"value_mean", value_mean}});
 }
 

@@ -38,7 +38,7 @@ struct UpdateStats {
   bool skipped = false;  // a loss or gradient was not finite: the weights did not change
   double policy_loss = 0, value_loss = 0, entropy = 0, proximal_kl = 0, explained_variance = 0;
   double policy_grad_norm = 0, value_grad_norm = 0, policy_lr = 0, value_lr = 0;
-  double advantage_mean = 0, advantage_std = 0, value_mean = 0;
+  double advantage_mean = 0, advantage_std = 0, advantage_abs_max = 0, value_mean = 0;
 
   void append_to(std::vector<std::pair<std::string, double>>& figures) const;
 };

@@ -1,0 +1,147 @@
+"""What a report is made of: the runs of a suite, and their aggregates, which the trainer's own program computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from gipo.figures import RunData
+from gipo.runs import Record, UserMistake, find_binary
+
+RETURNS = {"train": "training return, last 100 episodes", "greedy": "greedy evaluation after the last update"}
+THRESHOLD_EPISODES = 20  # a threshold is reached when the mean return of this many episodes is
+
+
+def gipo(*arguments: object) -> Record:
+    """The JSON that the program prints."""
+    binary = os.environ.get("GIPO_BINARY") or find_binary()
+    done = subprocess.run([binary, *map(str, arguments), "--json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise UserMistake(done.stderr.strip().removeprefix("gipo: "))
+    return json.loads(done.stdout)
+
+
+def read_json(path: Path) -> object:
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise UserMistake(f"{path}: {error.strerror}; a folder that `gipo suite` made is wanted") from error
+    except ValueError as error:
+        raise UserMistake(f"{path}: not valid JSON, half written or damaged: {error}") from error
+
+
+@cache
+def read_run(folder: Path) -> RunData | None:
+    return RunData.read(folder) if (folder / "metrics.jsonl").exists() else None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One or several suites' folders, read once. `rows` are the finished runs; `missing` the names of the others."""
+
+    folders: list[Path]
+    name: str
+    tasks: list[Record]
+    methods: list[Record]
+    regimes: list[str]
+    rows: list[Record]
+    missing: list[str]
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> Suite:
+        """Several suites stand beside each other by their regimes."""
+        whole = cls(list(folders), "", [], [], [], [], [])
+        names = []
+        for folder in folders:
+            suite = read_json(folder / "suite.json")
+            if not isinstance(suite, dict) or suite.get("schema_version") != 1:
+                raise UserMistake(f"{folder / 'suite.json'}: schema_version 1 is wanted: the suite is of another version")
+            names.append(suite["name"])
+            if shared := set(suite["regimes"]) & set(whole.regimes):
+                raise UserMistake(f"{folder / 'suite.json'}: another suite has the regime {shared.pop()!r} too")
+            whole.regimes.extend(suite["regimes"])
+            for own, all_ in ((suite["tasks"], whole.tasks), (suite["methods"], whole.methods)):
+                all_.extend(entry for entry in own if entry["name"] not in {known["name"] for known in all_})
+            whole.read_rows(folder, suite["runs"])
+        if not whole.rows:
+            raise UserMistake(f"{folders[0]}: no finished run there yet")
+        return replace(whole, name=" and ".join(names))
+
+    def read_rows(self, folder: Path, runs: Sequence[Record]) -> None:
+        kept = folder / "results.json"
+        known = {row["name"]: row for row in read_json(kept)} if kept.exists() else {}
+        for run in runs:
+            summary = folder / "runs" / run["name"] / "summary.json"
+            figures = read_json(summary) if summary.exists() else known.get(run["name"], {})
+            if figures.get("ended") == "finished":
+                self.rows.append({**figures, **run, "folder": folder / "runs" / run["name"]})
+            else:
+                self.missing.append(run["name"])
+
+    def select(self, **where: object) -> list[Record]:
+        return [row for row in self.rows if all(row[key] == value for key, value in where.items())]
+
+    def method_names(self, rows: Sequence[Record] | None = None) -> list[str]:
+        """In the suite's order, those that have runs."""
+        present = {row["method"] for row in (self.rows if rows is None else rows)}
+        return [m["name"] for m in self.methods if m["name"] in present]
+
+    def task_names(self) -> list[str]:
+        return [task["name"] for task in self.tasks]
+
+    def run(self, row: Record) -> RunData | None:
+        """The logs of a run; None where only its results were kept."""
+        return read_run(row["folder"])
+
+    def has_logs(self) -> bool:
+        return any((row["folder"] / "metrics.jsonl").exists() for row in self.rows)
+
+    def data(self, rows: Sequence[Record]) -> str:
+        """What a figure is made of, in words."""
+        seeds = sorted({row["seed"] for row in rows})
+        return f"{len(rows)} runs, seeds {', '.join(map(str, seeds))}"
+
+
+def score(row: Record, kind: str) -> float | None:
+    return row["final_return" if kind == "train" else "eval_return"]["mean"]
+
+
+def aggregate(suite: Suite, regime: str, kind: str) -> Record | None:
+    """`gipo aggregate` of one regime; None where some method lacks a task."""
+    scores: dict[str, dict[str, list[float]]] = {}
+    for row in suite.select(regime=regime):
+        if score(row, kind) is not None:
+            scores.setdefault(row["method"], {}).setdefault(row["task"], []).append(score(row, kind))
+    whole = {m: tasks for m, tasks in scores.items() if len(tasks) == len(suite.tasks)}  # the rest cannot be averaged
+    if not whole:
+        return None
+    table: Record = {"scores": whole}
+    if all(task["random"] is not None for task in suite.tasks):
+        table["scales"] = {t["name"]: {"random": t["random"], "reference": t["reference"]} for t in suite.tasks}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scores.json"
+        path.write_text(json.dumps(table))
+        how = [] if "scales" in table else ["--normalise", "min_max"]
+        return gipo("aggregate", path, *how)
+
+
+def steps_to_threshold(suite: Suite, row: Record) -> float | None:
+    """Env steps at which the mean return of the last episodes first reached the task's threshold; None: never."""
+    threshold = next(task["threshold"] for task in suite.tasks if task["name"] == row["task"])
+    run = suite.run(row)
+    if threshold is None or run is None:
+        return None
+    returns = np.array([np.nan if e["return"] is None else e["return"] for e in run.episodes], dtype=float)
+    if len(returns) < THRESHOLD_EPISODES:
+        return None
+    means = np.convolve(returns, np.full(THRESHOLD_EPISODES, 1 / THRESHOLD_EPISODES), "valid")
+    reached = np.flatnonzero(means >= threshold)
+    return float(run.episodes[reached[0] + THRESHOLD_EPISODES - 1]["env_steps"]) if len(reached) else None

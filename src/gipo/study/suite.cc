@@ -1,0 +1,253 @@
+#include "gipo/study/suite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "gipo/core/config_toml.h"
+#include "gipo/core/error.h"
+#include "gipo/core/files.h"
+
+namespace gipo {
+namespace {
+
+constexpr std::size_t kMostRuns = 100'000;
+
+// One [[task]], [[method]] or [[regime]]: its name and the options it sets.
+struct Entry {
+  std::string name, where, config;
+  const toml::table* table = nullptr;
+};
+
+class Parser {
+ public:
+  Parser(std::string_view text, std::string name, std::string folder)
+      : file_(parse_toml(text, name)), name_(std::move(name)), folder_(std::move(folder)) {}
+
+  Suite make(const std::string& out) {
+    refuse_unknown_parts();
+    read_suite(out);
+    const std::vector<Entry> tasks = entries("task", {"name", "random", "reference", "threshold"}, true);
+    const std::vector<Entry> methods = entries("method", {"name"}, true);
+    std::vector<Entry> regimes = entries("regime", {"name", "config"}, false);
+    if (regimes.empty()) regimes.push_back({"", name_, "", nullptr});
+    for (const Entry& e : tasks) read_task(e);
+    for (const Entry& e : methods) suite_.methods.push_back(e.name);
+    for (const Entry& e : regimes) suite_.regimes.push_back(e.name);
+    if (tasks.size() * methods.size() * regimes.size() * suite_.seeds.size() > kMostRuns) {
+      throw Error(fmt::format("{}: more than {} runs", name_, kMostRuns));
+    }
+    for (const std::int64_t seed : suite_.seeds) {
+      for (std::size_t r = 0; r < regimes.size(); ++r) {
+        for (std::size_t t = 0; t < tasks.size(); ++t) {
+          for (std::size_t m = 0; m < methods.size(); ++m) {
+            suite_.runs.push_back(make_run(tasks[t], methods[m], regimes[r], seed));
+            SuiteRun& run = suite_.runs.back();
+            run.task = t, run.method = m, run.regime = r, run.seed = seed;
+          }
+        }
+      }
+    }
+    refuse_equal_names();
+    return std::move(suite_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const toml::node& node, const std::string& why) const {
+    throw Error(fmt::format("{}: {}", place(node, name_), why));
+  }
+
+  void refuse_unknown_parts() const {
+    const std::vector<std::string> known = {"suite", "task", "method", "regime"};
+    for (const auto& [key, node] : file_) {
+      const std::string part(key.str());
+      if (std::find(known.begin(), known.end(), part) != known.end()) continue;
+      refuse(node,
+             fmt::format("unknown part {}{}; known: {}", part, did_you_mean(part, known), fmt::join(known, ", ")));
+    }
+  }
+
+  std::string text(const toml::node& node, const char* key) const {
+    const auto* v = node.as_string();
+    if (!v || v->get().empty()) refuse(node, fmt::format("{}: wanted text", key));
+    return v->get();
+  }
+
+  double number(const toml::node& node, const char* key) const {
+    const std::optional<double> v = node.is_number() ? node.value<double>() : std::nullopt;
+    if (!v || !std::isfinite(*v)) refuse(node, fmt::format("{}: wanted a number", key));
+    return *v;
+  }
+
+  void read_suite(const std::string& out) {
+    const toml::node* node = file_.get("suite");
+    if (!node || !node->is_table()) throw Error(fmt::format("{}: no part [suite]", name_));
+    suite_table_ = node->as_table();
+    keys_ = {"name", "config", "seeds", "keep_checkpoints"};
+    for (const char* key : {"name", "config", "seeds"}) {
+      if (!suite_table_->contains(key)) refuse(*node, fmt::format("[suite]: {} is missing", key));
+    }
+    suite_.name = text(*suite_table_->get("name"), "suite.name");
+    if (suite_.name.find('/') != std::string::npos || suite_.name == "." || suite_.name == "..") {
+      refuse(*suite_table_->get("name"), "suite.name: wanted a folder name without a slash");
+    }
+    suite_.out = out.empty() ? "results/" + suite_.name : out;
+    config_ = text(*suite_table_->get("config"), "suite.config");
+    if (const toml::node* keep = suite_table_->get("keep_checkpoints")) {
+      if (!keep->is_boolean()) refuse(*keep, "suite.keep_checkpoints: wanted true or false");
+      suite_.keep_checkpoints = keep->as_boolean()->get();
+    }
+    read_seeds(*suite_table_->get("seeds"));
+  }
+
+  void read_seeds(const toml::node& node) {
+    const toml::array* list = node.as_array();
+    if (!list || list->empty()) refuse(node, "suite.seeds: wanted a list of whole numbers");
+    for (const toml::node& item : *list) {
+      const auto* seed = item.as_integer();
+      if (!seed || seed->get() < 0) refuse(item, "suite.seeds: wanted whole numbers from 0 on");
+      const auto& known = suite_.seeds;
+      if (std::find(known.begin(), known.end(), seed->get()) != known.end()) {
+        refuse(item, fmt::format("suite.seeds: {} stands there twice", seed->get()));
+      }
+      suite_.seeds.push_back(seed->get());
+    }
+  }
+
+  std::vector<Entry> entries(const char* part, const std::vector<std::string>& keys, bool wanted) {
+    std::vector<Entry> all;
+    const toml::node* node = file_.get(part);
+    if (!node && !wanted) return all;
+    if (!node) throw Error(fmt::format("{}: no part [[{}]]", name_, part));
+    const toml::array* list = node->as_array();
+    if (!list) refuse(*node, fmt::format("{}: wanted [[{}]], twice in brackets", part, part));
+    for (const toml::node& item : *list) {
+      const toml::table* table = item.as_table();
+      if (!table) refuse(item, fmt::format("{}: wanted [[{}]]", part, part));
+      if (!table->contains("name")) refuse(item, fmt::format("[[{}]]: name is missing", part));
+      Entry e{text(*table->get("name"), "name"), place(*table->get("name"), name_), "", table};
+      for (const Entry& other : all) {
+        if (other.name == e.name) throw Error(fmt::format("{}: {} {} stands there twice", e.where, part, e.name));
+      }
+      if (const toml::node* config = table->get("config"); config && std::string_view(part) == "regime") {
+        e.config = text(*config, "config");
+      }
+      LoadedConfig unused;
+      apply(unused, *table, keys);  // a mistake in an entry is found even where no run uses it
+      all.push_back(std::move(e));
+    }
+    return all;
+  }
+
+  void apply(LoadedConfig& loaded, const toml::table& table, const std::vector<std::string>& keys) const {
+    for (const auto& [key, node] : table) {
+      const std::string group(key.str());
+      if (std::find(keys.begin(), keys.end(), group) != keys.end()) continue;
+      apply_group(loaded, group, node, name_, keys);
+      for (const char* own : {"run.name", "run.dir", "run.seed"}) {
+        if (loaded.origins.contains(own) && loaded.origins[own].starts_with(name_ + ":")) {
+          throw Error(fmt::format("{}: {} is the suite's own to set", loaded.origins[own], own));
+        }
+      }
+    }
+  }
+
+  void read_task(const Entry& e) {
+    SuiteTask task{e.name, {}, {}, {}};
+    const auto read = [&](const char* key, std::optional<double>& value) {
+      if (const toml::node* node = e.table->get(key)) value = number(*node, key);
+    };
+    read("random", task.random);
+    read("reference", task.reference);
+    read("threshold", task.threshold);
+    if (task.random.has_value() != task.reference.has_value()) {
+      throw Error(fmt::format("{}: task {}: random and reference go together", e.where, e.name));
+    }
+    if (task.random && *task.random == *task.reference) {
+      throw Error(fmt::format("{}: task {}: random and reference must differ", e.where, e.name));
+    }
+    suite_.tasks.push_back(std::move(task));
+  }
+
+  LoadedConfig base(const std::string& config) {
+    const std::string path = (std::filesystem::path(folder_) / config).lexically_normal().string();
+    for (const auto& [known, loaded] : bases_) {
+      if (known == path) return loaded;
+    }
+    bases_.emplace_back(path, load_config(path));
+    return bases_.back().second;
+  }
+
+  // From the general to the particular: the config file, the suite, the regime, the task, the method.
+  SuiteRun make_run(const Entry& task, const Entry& method, const Entry& regime, std::int64_t seed) {
+    const std::string& config = regime.config.empty() ? config_ : regime.config;
+    LoadedConfig loaded = base(config);
+    const Origins before = loaded.origins;
+    loaded.config.env.id = task.name;
+    loaded.origins["env.id"] = task.where;
+    apply(loaded, *suite_table_, keys_);
+    if (regime.table) apply(loaded, *regime.table, {"name", "config"});
+    apply(loaded, *task.table, {"name", "random", "reference", "threshold"});
+    apply(loaded, *method.table, {"name"});
+    SuiteRun run;
+    run.arguments = {"train", (std::filesystem::path(folder_) / config).lexically_normal().string()};
+    for (const OptionGroup& group : option_table()) {
+      for (const Option& o : group.options) {
+        const auto it = loaded.origins.find(o.key);
+        if (it == loaded.origins.end() || (before.contains(o.key) && before.at(o.key) == it->second)) continue;
+        run.arguments.insert(run.arguments.end(), {"--set", o.key + "=" + o.get(loaded.config)});
+      }
+    }
+    loaded.config.run.seed = seed;
+    loaded.config.run.dir = suite_.out + "/runs";
+    loaded.config.run.name = folder_name(task.name, method.name, regime.name, seed);
+    run.arguments.insert(run.arguments.end(), {"--set", "run.dir=\"" + loaded.config.run.dir + "\"", "--seed",
+                                               std::to_string(seed), "--name", loaded.config.run.name, "--quiet"});
+    run.plan = make_plan(loaded);
+    return run;
+  }
+
+  // What a shell and a file system take as it is.
+  static std::string folder_name(const std::string& task, const std::string& method, const std::string& regime,
+                                 std::int64_t seed) {
+    std::string name = fmt::format("{}-{}{}{}-{}", task, method, regime.empty() ? "" : "-", regime, seed);
+    for (char& c : name) {
+      if (!std::isalnum(static_cast<unsigned char>(c)) && std::string_view("-._+").find(c) == std::string_view::npos) {
+        c = '_';
+      }
+    }
+    return name;
+  }
+
+  void refuse_equal_names() const {
+    std::set<std::string> names;
+    for (const SuiteRun& run : suite_.runs) {
+      if (names.insert(run.plan.name).second) continue;
+      throw Error(fmt::format("{}: two runs would share the folder {}: choose other names", name_, run.plan.run_dir));
+    }
+  }
+
+  const toml::table file_;
+  const std::string name_, folder_;
+  const toml::table* suite_table_ = nullptr;
+  std::vector<std::string> keys_;
+  std::string config_;
+  std::vector<std::pair<std::string, LoadedConfig>> bases_;
+  Suite suite_;
+};
+
+}  // namespace
+
+Suite parse_suite(std::string_view text, const std::string& name, const std::string& folder, const std::string& out) {
+  return Parser(text, name, folder).make(out);
+}
+
+Suite load_suite(const std::string& path, const std::string& out) {
+  return parse_suite(read_file(path), path, std::filesystem::path(path).parent_path().string(), out);
+}
+
+}  // namespace gipo

@@ -1,0 +1,197 @@
+#include "gipo/study/suite_runner.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "gipo/core/error.h"
+#include "gipo/core/files.h"
+#include "gipo/train/run_folder.h"
+
+namespace gipo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostStarts = 10;  // of a run that is killed again and again, as where memory runs out
+constexpr auto kPoll = std::chrono::milliseconds(50);
+
+// The child's side of fork: only calls that are safe there.
+[[noreturn]] void become(const char* binary, char* const* argv, int output, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
+  ::setpgid(0, 0);                        // Ctrl-C reaches the suite alone, which then asks its runs
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(output, STDERR_FILENO);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  ::dup2(nothing, STDIN_FILENO);
+  ::execv(binary, argv);
+  ::_exit(127);
+}
+
+pid_t spawn(const std::string& binary, std::vector<std::string> arguments, const std::string& output_path) {
+  const int output = ::open(output_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (output < 0) throw RunError(fmt::format("cannot open {}: {}", output_path, std::strerror(errno)));
+  arguments.insert(arguments.begin(), "gipo");
+  std::vector<char*> argv;
+  for (std::string& a : arguments) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) become(binary.c_str(), argv.data(), output, parent);
+  const int error = errno;
+  ::close(output);
+  if (child < 0) throw RunError(fmt::format("cannot start a process: {}", std::strerror(error)));
+  return child;
+}
+
+// The last line that a run printed: its own word on why it failed.
+std::string last_line(const std::string& path) {
+  std::string text = read_file(path);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+bool in_use(const std::string& run_dir) {
+  if (!fs::exists(run_dir)) return false;
+  try {
+    const FileLock lock(run_dir + "/lock", "");
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+SuiteRunner::SuiteRunner(const Suite& suite, RunnerOptions options, RunnerHooks hooks)
+    : suite_(suite), options_(std::move(options)), hooks_(std::move(hooks)), views_(suite.runs.size()) {
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    const RunStanding standing = look_at(suite.runs[i]);
+    if (standing.state == RunState::kFinished) views_[i] = {RunView::State::kDone, 1, "", 0};
+    if (standing.state == RunState::kFailed && !options_.retry) {
+      views_[i] = {RunView::State::kFailed, 1, standing.why, 0};
+    }
+  }
+}
+
+std::string SuiteRunner::output_path(std::size_t run) const {
+  return suite_.out + "/output/" + suite_.runs[run].plan.name + ".txt";
+}
+
+bool SuiteRunner::run() {
+  make_folder(suite_.out + "/runs");
+  make_folder(suite_.out + "/output");
+  const FileLock lock(suite_.out + "/lock", "suite folder " + suite_.out);
+  write_file_atomic(suite_.out + "/suite.json", suite_json(suite_));
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    if (views_[i].state == RunView::State::kDone) drop_checkpoints(i);  // of a session that died before it could
+  }
+  std::vector<Child> children;
+  while (true) {
+    for (std::size_t i = 0; i < views_.size() && children.size() < static_cast<std::size_t>(options_.jobs); ++i) {
+      if (views_[i].state == RunView::State::kWaiting) start(i, children);
+    }
+    const auto undecided = std::count_if(views_.begin(), views_.end(), [](const RunView& v) {
+      return v.state == RunView::State::kWaiting || v.state == RunView::State::kRunning;
+    });
+    if (undecided == 0) break;
+    std::this_thread::sleep_for(kPoll);
+    look_after(children);
+    hooks_.tick(views_);
+    if (hooks_.signals && hooks_.signals->load() > 0) {
+      stop(children);
+      return false;
+    }
+  }
+  write_file_atomic(suite_.out + "/results.json", results_json(suite_));
+  return true;
+}
+
+void SuiteRunner::start(std::size_t i, std::vector<Child>& children) {
+  const SuiteRun& run = suite_.runs[i];
+  RunView& view = views_[i];
+  if (in_use(run.plan.run_dir)) return;  // a process of an earlier session has not quite ended: later
+  if (view.starts == kMostStarts) {
+    return settle(i, RunView::State::kFailed, fmt::format("killed {} times", kMostStarts));
+  }
+  try {
+    std::vector<std::string> arguments = {"resume", run.plan.run_dir, "--quiet"};
+    if (look_at(run).state == RunState::kAbsent) {
+      remove_remnants(run.plan.run_dir);
+      arguments = run.arguments;
+    }
+    children.push_back({spawn(options_.binary, arguments, output_path(i)), i});
+  } catch (const Error& e) {
+    return settle(i, RunView::State::kFailed, e.what());
+  }
+  view.state = RunView::State::kRunning;
+  ++view.starts;
+}
+
+void SuiteRunner::look_after(std::vector<Child>& children) {
+  std::erase_if(children, [&](const Child& c) {
+    int status = 0;
+    if (::waitpid(c.pid, &status, WNOHANG) != c.pid) {
+      const double updates = static_cast<double>(suite_.runs[c.run].plan.config.learner.updates);
+      views_[c.run].fraction = static_cast<double>(updates_done(suite_.runs[c.run].plan.run_dir)) / updates;
+      return false;
+    }
+    end(c.run, status);
+    return true;
+  });
+}
+
+void SuiteRunner::end(std::size_t i, int status) {
+  const bool exited = WIFEXITED(status);
+  RunStanding standing;
+  try {
+    standing = look_at(suite_.runs[i]);
+  } catch (const Error& e) {
+    return settle(i, RunView::State::kFailed, e.what());
+  }
+  if (standing.state == RunState::kFinished) {
+    settle(i, RunView::State::kDone, "");
+  } else if (!exited || WEXITSTATUS(status) == 130) {
+    views_[i].state = RunView::State::kWaiting;  // killed or asked to end from outside: taken up again
+  } else {
+    const std::string said = last_line(output_path(i));
+    settle(i, RunView::State::kFailed,
+           fmt::format("exit code {}: {}", WEXITSTATUS(status), said.empty() ? standing.why : said));
+  }
+}
+
+void SuiteRunner::settle(std::size_t i, RunView::State state, std::string why) {
+  RunView& view = views_[i];
+  view.state = state;
+  view.fraction = 1;
+  view.why = std::move(why);
+  if (state == RunView::State::kDone) drop_checkpoints(i);
+  hooks_.ended(i, view);
+}
+
+void SuiteRunner::drop_checkpoints(std::size_t i) const {
+  if (!suite_.keep_checkpoints) fs::remove_all(suite_.runs[i].plan.run_dir + "/" + kCheckpointFolder);
+}
+
+void SuiteRunner::stop(std::vector<Child>& children) {
+  for (const Child& c : children) ::kill(c.pid, SIGINT);
+  while (!children.empty()) {
+    if (hooks_.signals->load() > 1) {
+      for (const Child& c : children) ::kill(c.pid, SIGKILL);
+    }
+    std::this_thread::sleep_for(kPoll);
+    look_after(children);
+  }
+}
+
+}  // namespace gipo

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gipo/study/suite_state.h"
+
+namespace gipo {
+
+// A run as the runner sees it.
+struct RunView {
+  enum class State { kWaiting, kRunning, kDone, kFailed } state = State::kWaiting;
+  double fraction = 0;  // of its updates
+  std::string why;      // of a failure
+  int starts = 0;       // in this session
+};
+
+struct RunnerOptions {
+  std::string binary;  // the program that trains and resumes
+  int jobs = 1;
+  bool retry = false;  // failed runs of an earlier session too
+};
+
+struct RunnerHooks {
+  const std::atomic<int>* signals = nullptr;                   // 1: runs are asked to save and end; 2: they are killed
+  std::function<void(const std::vector<RunView>&)> tick;       // a few times a second
+  std::function<void(std::size_t run, const RunView&)> ended;  // done or failed
+};
+
+// Runs a suite, each run a process of its own, until none is left. The suite's folder is locked against a second runner;
+// a run's folder is locked by the run. Runs die with this process, however that ends (PR_SET_PDEATHSIG), and whoever
+// starts the suite again goes on from their folders. A killed run is taken up again, a failed one reported. Used by one
+// thread.
+class SuiteRunner {
+ public:
+  // Looks at every run folder first: a mistake is found before anything is started or removed.
+  SuiteRunner(const Suite& suite, RunnerOptions options, RunnerHooks hooks);
+
+  // False where it was interrupted.
+  bool run();
+  const std::vector<RunView>& views() const { return views_; }
+
+ private:
+  struct Child {
+    pid_t pid;
+    std::size_t run;
+  };
+
+  void start(std::size_t run, std::vector<Child>& children);
+  void look_after(std::vector<Child>& children);
+  void end(std::size_t run, int status);
+  void settle(std::size_t run, RunView::State state, std::string why);
+  void drop_checkpoints(std::size_t run) const;
+  void stop(std::vector<Child>& children);
+  std::string output_path(std::size_t run) const;
+
+  const Suite& suite_;
+  const RunnerOptions options_;
+  const RunnerHooks hooks_;
+  std::vector<RunView> views_;  // [runs]
+};
+
+}  // namespace gipo

@@ -1,0 +1,315 @@
+"""`gipo suite`: killed at any moment it goes on where it was, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+COMPARED = ["metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors", "config.toml"]
+
+BASE = """
+[policy]
+hidden = [16, 16]
+[learner]
+batch_size = 64
+updates = {updates}
+[replay]
+segment_length = 16
+[eval]
+episodes = 2
+[checkpoint]
+every_updates = 25
+[log]
+tensorboard = false
+"""
+
+# 3 tasks x 2 methods x 2 regimes x 2 seeds = 24 runs.
+SUITE = """
+[suite]
+name = "short"
+config = "base.toml"
+seeds = [1, 2]
+
+[[task]]
+name = "CartPole-v1"
+random = 22.0
+reference = 500.0
+
+[[task]]
+name = "Pendulum-v1"
+random = -1230.0
+reference = -150.0
+
+[[task]]
+name = "Acrobot-v1"
+random = -500.0
+reference = -80.0
+
+[[method]]
+name = "GIPO 0.5"
+surrogate.sigma = 0.5
+
+[[method]]
+name = "PPO 0.2"
+surrogate = { name = "ppo", epsilon = 0.2 }
+
+[[regime]]
+name = "stale"
+
+[[regime]]
+name = "stale + KL"
+learner.kl_coef = 0.1
+"""
+
+
+@pytest.fixture
+def suite(gipo):
+    def write(text=SUITE, updates=300):
+        (gipo.folder / "base.toml").write_text(BASE.format(updates=updates))
+        (gipo.folder / "suite.toml").write_text(text)
+
+    write()
+    gipo.write = write
+    return gipo
+
+
+def command(gipo, out, *more):
+    return [gipo.binary, "suite", "suite.toml", "--out", out, "--jobs", "2", "--quiet", *more]
+
+
+def contents(out):
+    """Every byte that a suite of lockstep runs leaves and that holds no time, path or command."""
+    found = {"results.json": (out / "results.json").read_bytes()}
+    for run in sorted((out / "runs").iterdir()):
+        for name in COMPARED:
+            text = (run / name).read_bytes()
+            found[f"{run.name}/{name}"] = text.replace(str(out.name).encode(), b"OUT")
+        found[f"{run.name}/fingerprint"] = json.loads((run / "summary.json").read_text())["fingerprint"]
+    return found
+
+
+def children(pid):
+    """Processes whose parent is `pid`, that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (OSError, ValueError):
+            continue
+        if fields[1] == str(pid) and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text() != ""  # empty once it has ended
+    except OSError:
+        return False
+
+
+def finished(out):
+    return {run.parent.name for run in out.glob("runs/*/summary.json") if '"finished"' in run.read_text()}
+
+
+def test_killed_suite_and_killed_runs_end_with_the_same_bytes(suite):
+    suite.write(updates=600)
+    alone, killed = suite.folder / "alone", suite.folder / "killed"
+    done = subprocess.run(command(suite, "alone"), cwd=suite.folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "24 of 24 runs done, 0 failed" in done.stdout
+
+    moments = random.Random(1)
+    suite_kills, run_kills, summaries = 0, 0, {}
+    while True:
+        process = subprocess.Popen(command(suite, "killed"), cwd=suite.folder, stdout=subprocess.PIPE, text=True)
+        try:
+            target = 5 * (suite_kills + 1)  # finished runs at which this session is killed
+            while process.poll() is None:
+                running = children(process.pid)
+                if run_kills < 5 and len(finished(killed)) >= 3 * run_kills and running:
+                    time.sleep(moments.uniform(0, 0.2))
+                    try:
+                        os.kill(moments.choice(children(process.pid)), signal.SIGKILL)
+                        run_kills += 1
+                    except (ProcessLookupError, IndexError):  # just ended
+                        pass
+                if suite_kills < 3 and len(finished(killed)) >= target:
+                    time.sleep(moments.uniform(0, 0.2))
+                    running = children(process.pid)
+                    process.kill()
+                    process.wait()
+                    suite_kills += 1
+                    deadline = time.monotonic() + 5  # its runs die with it
+                    while any(alive(pid) for pid in running):
+                        assert time.monotonic() < deadline, "a run outlived its suite"
+                    summaries = {killed / "runs" / name / "summary.json": 0 for name in finished(killed)} | summaries
+                    summaries = {path: before or path.stat().st_mtime_ns for path, before in summaries.items()}
+                    break
+                time.sleep(0.02)
+            else:
+                assert process.returncode == 0
+                assert "24 of 24 runs done, 0 failed" in process.stdout.read()
+                break
+        finally:
+            process.kill()
+            process.wait()
+    for path, written in summaries.items():  # finished runs are never repeated
+        assert path.stat().st_mtime_ns == written
+    assert (suite_kills, run_kills) == (3, 5)
+    assert len(list((killed / "runs").iterdir())) == 24
+    assert contents(alone) == contents(killed)
+
+
+def test_finished_suite_is_not_run_again(suite):
+    words = command(suite, "out", "--json")
+    first = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True)
+    printed = json.loads(first.stdout)
+    assert printed["done"] == 24 == len(printed["rows"]) and printed["failed"] == 0
+    before = {p: p.stat().st_mtime_ns for p in suite.folder.glob("out/runs/*/*")}
+    again = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True)
+    assert json.loads(again.stdout) == printed
+    assert {p: p.stat().st_mtime_ns for p in suite.folder.glob("out/runs/*/*")} == before
+    row = printed["rows"][0]
+    assert (row["task"], row["method"], row["regime"], row["seed"]) == ("CartPole-v1", "GIPO 0.5", "stale", 1)
+    assert row["final_return"]["mean"] and row["window"]["old_frac"] >= 0
+    assert Path(suite.folder, row["run_dir"], "summary.json").exists()
+
+
+def test_more_seeds_are_added_to_a_finished_suite(suite):
+    few = SUITE.replace("seeds = [1, 2]", "seeds = [1]")
+    suite.write(few)
+    assert subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True).returncode == 0
+    before = {p: p.stat().st_mtime_ns for p in suite.folder.glob("out/runs/*/summary.json")}
+    suite.write(SUITE)
+    done = subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True, text=True)
+    assert "24 of 24 runs done" in done.stdout
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items()) and len(before) == 12
+
+
+def test_failed_run_is_reported_and_does_not_stop_the_rest(suite):
+    wild = SUITE + '\n[[method]]\nname = "wild"\nenv.reward_scale = 1e36\nlearner.value_coef = 1e6\n'
+    suite.write(wild)
+    done = subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "24 of 36 runs done, 12 failed" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("CartPole-v1-wild-stale-1 ")]
+    assert "finite" in line
+    # Reported again, not run again, unless asked for.
+    log = suite.folder / "out/output/CartPole-v1-wild-stale-1.txt"
+    before = log.read_text()
+    again = subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True, text=True)
+    assert again.returncode == 1 and "24 of 36 runs done, 12 failed" in again.stdout and log.read_text() == before
+    subprocess.run(command(suite, "out", "--retry"), cwd=suite.folder, capture_output=True)
+    assert len(log.read_text()) > len(before)
+
+
+def test_interrupt_saves_the_runs_and_the_same_command_goes_on(suite):
+    suite.write(SUITE.replace("[1, 2]", "[1]"), updates=2000)
+    process = subprocess.Popen(command(suite, "out"), cwd=suite.folder, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 30
+        while len(list(suite.folder.glob("out/runs/*/checkpoints/LATEST"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, messages = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and "interrupted" in messages
+    endings = [json.loads(p.read_text())["ended"] for p in suite.folder.glob("out/runs/*/summary.json")]
+    assert "interrupted" in endings
+
+
+def test_second_suite_in_the_same_folder_is_refused(suite):
+    suite.write(updates=3000)
+    process = subprocess.Popen(command(suite, "out"), cwd=suite.folder, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while not list(suite.folder.glob("out/runs/*/metrics.jsonl")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        done = suite("suite", "suite.toml", "--out", "out")
+        assert done.returncode == 2 and "suite folder out is in use" in done.stderr
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_dry_run_lists_everything_and_creates_nothing(suite):
+    before = suite.entries()
+    done = suite("suite", "suite.toml", "--dry-run")
+    assert done.returncode == 0 and done.stdout.count("waiting") == 24 and "about" in done.stdout
+    printed = json.loads(suite("suite", "suite.toml", "--dry-run", "--json").stdout)
+    assert len(printed["rows"]) == 24 and printed["estimated_seconds"] > 0
+    assert printed["out"] == "results/short"
+    assert suite.entries() == before
+
+
+def test_live_view_says_how_the_whole_gets_on(suite):
+    suite.write(SUITE.replace("[1, 2]", "[1]"))
+    words = [word for word in command(suite, "out") if word != "--quiet"]
+    done = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True)
+    assert done.stderr.count(" done\n") == 12
+    assert "of 12 done  0 failed" in done.stderr
+
+
+def test_checkpoints_are_dropped_where_the_suite_says_so(suite):
+    suite.write(SUITE.replace("seeds = [1, 2]", "seeds = [1]\nkeep_checkpoints = false"))
+    assert subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True).returncode == 0
+    assert not list(suite.folder.glob("out/runs/*/checkpoints"))
+
+
+@pytest.mark.parametrize(
+    "change, parts",
+    [
+        (("CartPole-v1", "CartPole-v2"), ["suite.toml:8:", "CartPole-v2", "did you mean CartPole-v1?"]),
+        (('"ppo"', '"pppo"'), ["suite.toml:28:", "pppo", "did you mean ppo?"]),
+        (("surrogate.sigma", "surrogate.sigam"), ["suite.toml:24:", "did you mean surrogate.sigma?"]),
+        (("[[method]]", "[[methods]]"), ["suite.toml:22:", "did you mean method?"]),
+        (("base.toml", "none.toml"), ["none.toml"]),
+    ],
+)
+def test_mistakes_in_the_file_exit_with_2_and_touch_nothing(suite, change, parts):
+    suite.write(SUITE.replace(*change))
+    before = suite.entries()
+    done = suite("suite", "suite.toml")
+    assert done.returncode == 2, done.stderr
+    assert [part for part in parts if part not in done.stderr] == [], done.stderr
+    assert suite.entries() == before
+
+
+def test_run_folder_of_another_version_or_other_options_is_named_and_untouched(suite):
+    suite.write(SUITE.replace("[1, 2]", "[1]"))
+    assert subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True).returncode == 0
+    run = suite.folder / "out/runs/Acrobot-v1-PPO_0.2-stale-1"
+    good = (run / "summary.json").read_text()
+
+    def refused(part):
+        files = {p: p.read_bytes() for p in (suite.folder / "out").rglob("*") if p.is_file()}
+        done = suite("suite", "suite.toml", "--out", "out")
+        assert done.returncode == 2 and part in done.stderr, done.stderr
+        assert {p: p.read_bytes() for p in (suite.folder / "out").rglob("*") if p.is_file()} == files
+
+    for bad in ("", '{"schema_version": 2}', good[: len(good) // 2]):
+        (run / "summary.json").write_text(bad)
+        refused("runs/Acrobot-v1-PPO_0.2-stale-1/summary.json")
+    (run / "summary.json").write_text(good)
+    suite.write(SUITE.replace("[1, 2]", "[1]").replace("epsilon = 0.2", "epsilon = 0.3"))
+    refused("surrogate.epsilon was 0.2 and is now 0.3")
+
+
+@pytest.mark.parametrize("name", ["classic_stale", "classic_fresh", "reuse"])
+def test_suites_of_the_repository_are_whole(gipo, name):
+    root = Path(__file__).resolve().parent.parent
+    done = gipo("suite", root / "suites" / f"{name}.toml", "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["rows"]) in (1120, 1920)
+    assert gipo.entries() == []
