@@ -32,7 +32,8 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow fuzz bench peers lint format clean
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow fuzz bench peers lint \
+  format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -86,7 +87,7 @@ bench: setup  ## benchmarks, in build/bench
 	$(call build,bench)
 	@build/bench/bench/gipo_bench
 
-peers: setup  ## gipo beside other trainers on the same work; installs them (6 GB) into bench/peers/.venv; PEERS=arguments
+peers: setup  ## gipo beside other trainers on the same work, a table; PEERS: arguments (bench/peers/README.md)
 	$(call build,release,--target gipo)
 	@bench/peers/setup.sh
 	@$(PYTHON) bench/peers/run.py $(PEERS)

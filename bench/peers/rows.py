@@ -179,9 +179,10 @@ def solve(m: Measure) -> list[Row]:
     rows = []
     for env, (config, threshold) in tasks.items():
         row = Row(f"solve {env} {threshold}", "Stable-Baselines3", "s", wanted=15.0)
+        path = FAST / f"{config}.toml"
         with cores(2):
             theirs = [m.attempt(sb3_seconds, env, threshold, 1 + i) for i in range(m.effort.peer_seeds)]
-            ours = [m.attempt(gipo_seconds, FAST / f"{config}.toml", threshold, 1 + i) for i in range(m.effort.gipo_seeds)]
+            ours = [m.attempt(gipo_seconds, path, threshold, 1 + i) for i in range(m.effort.gipo_seeds)]
         row.peer_value, row.gipo_value = (median([s for s in side if s is not None]) for side in (theirs, ours))
         row.note = f"solved: {row.peer} {solved(theirs)}, gipo {solved(ours)}"
         rows.append(row)

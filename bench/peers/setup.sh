@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the packages of bench/peers/requirements.txt into bench/peers/.venv, one by one: where one cannot be had, this
-# says so and the others are still there. With nothing missing it changes nothing.
+# Installs the packages of bench/peers/requirements.txt into bench/peers/.venv. Where one cannot be had, this says so and
+# installs the others. With nothing missing it changes nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

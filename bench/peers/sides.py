@@ -63,7 +63,7 @@ def run(what: str, command: list[object], folder: Path, reason: int) -> str:
 
 
 def peer(what: str, script: str, *arguments: object, folder: Path, python: Path | None = None) -> dict[str, Any]:
-    """The object on the last line that a peer's script prints. `python` says whose packages it sees, by default the peers'."""
+    """The object on the last line that a script prints. `python` says whose packages it sees: the peers' by default."""
     python = python or PEER_PYTHON
     if not python.exists():
         raise Missing(f"{what}: not installed; `make peers` does that")
