@@ -22,7 +22,8 @@ SETTINGS = {
     "async_rl": True, "serial_mode": False, "num_workers": 2, "num_envs_per_worker": 8, "worker_num_splits": 2,
     "policy_workers_per_policy": 1, "rollout": 32, "batch_size": 512, "num_batches_per_epoch": 4, "num_epochs": 2,
     "use_rnn": False, "recurrence": 1, "with_vtrace": False, "actor_critic_share_weights": False,
-    "nonlinearity": "tanh", "learning_rate": 1e-3, "reward_scale": 0.1, "gamma": 0.99, "gae_lambda": 0.95, "exploration_loss_coeff": 0.003,
+    "nonlinearity": "tanh", "learning_rate": 1e-3, "reward_scale": 0.1, "gamma": 0.99, "gae_lambda": 0.95,
+    "exploration_loss_coeff": 0.003,
     # What would only cost time: staggered starts, core affinity on so small a machine, checkpoints, summaries.
     "decorrelate_experience_max_seconds": 0, "decorrelate_envs_on_one_worker": False,
     "set_workers_cpu_affinity": False, "save_every_sec": 3600, "save_best_every_sec": 3600,

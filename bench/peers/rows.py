@@ -148,7 +148,8 @@ def finished(row: Row, theirs: dict, runs: list[dict | None]) -> Row:
     row.peer_value = theirs.get("value")
     row.gipo_value = median([run["env_steps"] / run["seconds"] for run in known])
     ours = median([run["final_return"]["mean"] for run in known])
-    row.note = returns((row.peer, theirs.get("return")), ("gipo", ours))
+    reached = returns((row.peer, theirs.get("return")), ("gipo", ours))
+    row.note = ", ".join(filter(None, [theirs.get("settings"), reached]))
     row.peer = f"{row.peer} {theirs.get('version', '')}".strip()
     return row
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 from gipo.runs import UserMistake, find_binary, read_jsonl, read_summary  # noqa: E402
 
-PEER_PYTHON = HERE / ".venv" / "bin" / "python"
+PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 WINDOW = 100  # episodes whose mean counts
 TIMEOUT_SECONDS = 3600
 
