@@ -32,7 +32,8 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow fuzz bench lint format clean
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow fuzz bench peers lint \
+  format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -85,6 +86,11 @@ fuzz: setup  ## libFuzzer on every parser, FUZZ_SECONDS (60) each, with clang
 bench: setup  ## benchmarks, in build/bench
 	$(call build,bench)
 	@build/bench/bench/gipo_bench
+
+peers: setup  ## gipo beside other trainers on the same work, a table; PEERS: arguments (bench/peers/README.md)
+	$(call build,release,--target gipo)
+	@bench/peers/setup.sh
+	@$(PYTHON) bench/peers/run.py $(PEERS)
 
 # clang-tidy reads the compile commands of the release build.
 SOURCES = $(shell find src tests bench -name '*.cc' -o -name '*.h' | sort)

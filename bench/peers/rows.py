@@ -1,0 +1,200 @@
+"""What is compared: each group makes its rows of the table, peer and gipo one after the other on the same cores."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sides import HERE, ROOT, Missing, cores, gipo_bench, gipo_seconds, gipo_train, peer, sb3_seconds
+
+CONFIGS = HERE / "configs"
+FAST = ROOT / "configs" / "fast"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure."""
+
+    rounds: int  # medians are over these; peer and gipo take turns
+    seconds: float  # of one small measurement
+    sb3_steps: int
+    sample_factory_steps: int
+    peer_seeds: int
+    gipo_seeds: int
+
+
+FULL = Effort(5, 4.0, 102_400, 300_000, 3, 10)
+QUICK = Effort(1, 0.5, 6_144, 40_000, 1, 1)
+
+
+@dataclass
+class Row:
+    name: str
+    peer: str
+    unit: str
+    peer_value: float | None = None
+    gipo_value: float | None = None
+    wanted: float | None = None  # times as fast as the peer
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as fast gipo is; None where a figure is missing or was never reached."""
+        if not self.peer_value or not self.gipo_value or math.isinf(self.peer_value + self.gipo_value):
+            return None
+        rate = self.unit.endswith("/s")
+        return self.gipo_value / self.peer_value if rate else self.peer_value / self.gipo_value
+
+
+class Measure:
+    """Runs both sides and keeps going: a figure that cannot be had is None, and its reason is said once."""
+
+    def __init__(self, effort: Effort, folder: Path) -> None:
+        self.effort, self.folder = effort, folder
+        self._said: set[str] = set()
+
+    def attempt(self, call: Callable, *arguments, **options):
+        try:
+            return call(*arguments, folder=self.folder, **options)
+        except Missing as missing:
+            if str(missing) not in self._said:
+                self._said.add(str(missing))
+                print(f"peers: {missing}", file=sys.stderr)
+            return None
+
+    def taking_turns(self, rows: list[Row], peers: list[Callable], bench: str) -> list[Row]:
+        """Rows whose gipo figure is that of the same name in `gipo bench`, medians over rounds."""
+        peer_values: list[list[float]] = [[] for _ in rows]
+        gipo_values: list[list[float]] = [[] for _ in rows]
+        with cores(1):
+            for _ in range(self.effort.rounds):
+                figures = self.attempt(gipo_bench, bench) or {}
+                for row, call, theirs, ours in zip(rows, peers, peer_values, gipo_values):
+                    if row.name in figures:
+                        ours.append(figures[row.name])
+                    if result := call():
+                        theirs.append(result["value"])
+                        row.peer, row.note = f"{row.peer.split()[0]} {result['version']}", result["settings"]
+        for row, theirs, ours in zip(rows, peer_values, gipo_values):
+            row.peer_value, row.gipo_value = median(theirs), median(ours)
+        return rows
+
+
+def median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def returns(*pairs: tuple[str, float | None]) -> str:
+    return "return " + ", ".join(f"{side} {value:.0f}" for side, value in pairs if value is not None)
+
+
+def torch_eager(m: Measure, what: str, rows: int) -> Callable:
+    return functools.partial(m.attempt, peer, "PyTorch", "peer_torch.py", what, rows, m.effort.seconds)
+
+
+def learner(m: Measure) -> list[Row]:
+    """One update of 64x64 actor and critic: forward, multiplier, backward, clip, AdamW."""
+    wanted = {64: 12.0, 256: 5.0}
+    rows = [Row(f"learner 64x64 batch {n}", "PyTorch", "updates/s", wanted=ratio) for n, ratio in wanted.items()]
+    return m.taking_turns(rows, [torch_eager(m, "learner", n) for n in wanted], "learner")
+
+
+def inference(m: Measure) -> list[Row]:
+    """The policy's outputs for 1 and 16 observations, 64x64."""
+    wanted = {1: 80.0, 16: 13.0}
+    rows = [Row(f"inference 64x64 rows {n}", "PyTorch", "us", wanted=ratio) for n, ratio in wanted.items()]
+    return m.taking_turns(rows, [torch_eager(m, "inference", n) for n in wanted], "inference")
+
+
+def pendulum(m: Measure) -> list[Row]:
+    """300k env steps of Pendulum on one core."""
+    row = Row("Pendulum 300k env steps", "RLtools", "s", peer_value=1.24, wanted=1 / 0.68)
+    with cores(1):
+        # The config was chosen on seeds 1 to 3.
+        runs = [m.attempt(gipo_train, CONFIGS / "pendulum.toml", 11 + i) for i in range(m.effort.rounds)]
+    runs = [run for run in runs if run]
+    row.gipo_value = median([run["seconds"] for run in runs])
+    reached = returns(("RLtools", -185), ("gipo", median([run["final_return"]["mean"] for run in runs])))
+    row.note = f"RLtools is not on PyPI: its time is of one core of a 2.6 GHz Neoverse-V1; {reached}"
+    return [row]
+
+
+def cartpole(m: Measure) -> list[Row]:
+    """PPO on CartPole, 8 x 256 steps, ten passes in batches of 64, two cores."""
+    row = Row("CartPole PPO 8 x 256", "Stable-Baselines3", "env steps/s", wanted=20.0)
+    with cores(2):
+        theirs = m.attempt(peer, row.peer, "peer_sb3.py", "speed", m.effort.sb3_steps, 1) or {}
+        # gipo always trains to the end: it is over in seconds.
+        runs = [m.attempt(gipo_train, CONFIGS / "cartpole.toml", 1 + i) for i in range(m.effort.rounds)]
+    return [finished(row, theirs, runs)]
+
+
+def asynchronous(m: Measure) -> list[Row]:
+    """Actors and learner apart: CartPole, 16 environments, segments of 32, batch 512, two cores."""
+    row = Row("async CartPole 16 envs", "Sample-Factory", "env steps/s", wanted=40.0)
+    with cores(2):
+        theirs = m.attempt(peer, row.peer, "peer_sample_factory.py", m.effort.sample_factory_steps, "sample_factory")
+        runs = [m.attempt(gipo_train, CONFIGS / "async.toml", 1 + i) for i in range(m.effort.rounds)]
+    return [finished(row, theirs or {}, runs)]
+
+
+def finished(row: Row, theirs: dict, runs: list[dict | None]) -> Row:
+    known = [run for run in runs if run]
+    row.peer_value = theirs.get("value")
+    row.gipo_value = median([run["env_steps"] / run["seconds"] for run in known])
+    ours = median([run["final_return"]["mean"] for run in known])
+    reached = returns((row.peer, theirs.get("return")), ("gipo", ours))
+    row.note = ", ".join(filter(None, [theirs.get("settings"), reached]))
+    row.peer = f"{row.peer} {theirs.get('version', '')}".strip()
+    return row
+
+
+def environments(m: Measure) -> list[Row]:
+    """Classic environments, 16 at a time on one thread."""
+    wanted = {"CartPole-v1": 50.0, "Acrobot-v1": 50.0, "Pendulum-v1": 50.0, "MountainCarContinuous-v0": 20.0}
+    # Two releases of Gymnasium: the one gipo's tests compare with, and the last one Sample Factory takes. Each is
+    # the faster one on some task. EnvPool is there for scale: it is made for many threads.
+    cases = [
+        ("Gymnasium", Path(sys.executable), wanted), ("Gymnasium", None, wanted), ("EnvPool", None, {}),
+    ]
+    rows, peers = [], []
+    for library, python, ratios in cases:
+        for env in wanted:
+            rows.append(Row(f"env {env} 16", library, "env steps/s", wanted=ratios.get(env)))
+            arguments = (peer, library, "peer_envs.py", library.lower(), env, 16, m.effort.seconds / 4)
+            peers.append(functools.partial(m.attempt, *arguments, python=python))
+    return m.taking_turns(rows, peers, "env")
+
+
+def solve(m: Measure) -> list[Row]:
+    """From the start of the process to a mean of the last 100 training episodes."""
+    tasks = {
+        "CartPole-v1": ("cartpole", 475), "Pendulum-v1": ("pendulum", -200), "Acrobot-v1": ("acrobot", -100),
+        "MountainCarContinuous-v0": ("mountain_car_continuous", 90),
+    }
+    rows = []
+    for env, (config, threshold) in tasks.items():
+        row = Row(f"solve {env} {threshold}", "Stable-Baselines3", "s", wanted=15.0)
+        path = FAST / f"{config}.toml"
+        with cores(2):
+            theirs = [m.attempt(sb3_seconds, env, threshold, 1 + i) for i in range(m.effort.peer_seeds)]
+            ours = [m.attempt(gipo_seconds, path, threshold, 1 + i) for i in range(m.effort.gipo_seeds)]
+        row.peer_value, row.gipo_value = (median([s for s in side if s is not None]) for side in (theirs, ours))
+        row.note = f"solved: {row.peer} {solved(theirs)}, gipo {solved(ours)}"
+        rows.append(row)
+    return rows
+
+
+def solved(seconds: list[float | None]) -> str:
+    return f"{sum(s is not None and math.isfinite(s) for s in seconds)} of {len(seconds)}"
+
+
+GROUPS: dict[str, Callable[[Measure], list[Row]]] = {
+    "learner": learner, "inference": inference, "env": environments, "pendulum": pendulum, "cartpole": cartpole,
+    "async": asynchronous, "solve": solve,
+}
