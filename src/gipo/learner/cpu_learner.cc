@@ -77,7 +77,6 @@ template <class T>
 const UpdateStats& CpuLearner<T>::update(const Batch& batch, const UpdateContext& context) {
   stats_ = {};
   compute_gradients(batch);
-  record_gaps(batch);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
   return stats_;
@@ -101,6 +100,7 @@ void CpuLearner<T>::forward(const Batch& batch) {
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) {
       values_ = critic_.mlp.forward(critic_.parameters, observation_.data(), batch.rows());
+      record_gaps(batch);  // the policy's side has more to do
       return;
     }
     const T* x = observation_.data();

@@ -42,11 +42,16 @@ struct DenseKernels {
   // d_x = delta weight; where `below` [rows, in] is given, the activation's output, times its derivative there
   void (*input_gradient)(const T* weight, const T* delta, T* d_x, std::size_t in, std::size_t out, std::size_t rows,
                          const T* below, Activation activation);
-  // p = softmax(logits) [n] and its logarithm; returns its entropy.
-  T (*softmax)(const T* logits, T* p, T* log_p, std::size_t n);
+  // For each of `rows` rows, `stride` apart: p = softmax(logits) [n], its logarithm, and its entropy, `entropy_stride`
+  // apart.
+  void (*softmax)(const T* logits, std::size_t rows, std::size_t n, std::size_t stride, T* p, T* log_p, T* entropy,
+                  std::size_t entropy_stride);
   // d_logits [n]; other_p may be null.
   void (*softmax_gradient)(const T* p, const T* log_p, const T* other_p, std::size_t n, const SoftmaxLoss<T>& loss,
                            T* d_logits);
+  // out [count, width] = (rows - mean) * factor, within +-limit
+  void (*scale)(const float* rows, std::size_t count, std::size_t width, const float* mean, const float* factor,
+                float limit, T* out);
   // sum [width] and square [width]: over rows [count, width], of the distance from `from` [width] and of its square.
   void (*moments)(const float* rows, std::size_t count, std::size_t width, const double* from, double* sum,
                   double* square);

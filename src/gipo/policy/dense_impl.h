@@ -86,18 +86,77 @@ void input_gradient(const T* weight, const T* delta, T* d_x, std::size_t in, std
   if (below) activation_backward(below, d_x, in * rows, activation);
 }
 
+// One row of many choices: vectors along the choices.
 template <class T>
-T softmax(const T* logits, T* p, T* log_p, std::size_t n) {
-  T top = logits[0];
-  for (std::size_t k = 1; k < n; ++k) top = logits[k] > top ? logits[k] : top;
+T softmax_row(const T* logits, T* p, T* log_p, std::size_t n) {
+  const T top = largest(logits, n);
   const T sum = exponentials(logits, top, p, n), log_sum = std::log(sum), inverse = T(1) / sum;
-  T entropy = 0;
-  for (std::size_t k = 0; k < n; ++k) {
+  Vec<T> entropies{};
+  std::size_t k = 0;
+  for (; k + kLanes<T> <= n; k += kLanes<T>) {
+    const Vec<T> l = load(logits + k) - top - log_sum, q = load(p + k) * inverse;
+    store(log_p + k, l);
+    store(p + k, q);
+    entropies += q * l;
+  }
+  T entropy = -total<T>(entropies);
+  for (; k < n; ++k) {
     log_p[k] = logits[k] - top - log_sum;
     p[k] *= inverse;
     entropy -= p[k] * log_p[k];
   }
   return entropy;
+}
+
+// A vector's worth of rows of few choices: vectors along the rows.
+template <class T>
+void softmax_rows(const T* logits, std::size_t rows, std::size_t n, std::size_t stride, T* p, T* log_p, T* entropy,
+                  std::size_t entropy_stride) {
+  Vec<T> x[kMostNarrow], top;
+  for (std::size_t k = 0; k < n; ++k) {
+    x[k] = load_some(logits + k, rows, stride);
+    top = k == 0 ? x[0] : (x[k] > top ? x[k] : top);
+  }
+  Vec<T> e[kMostNarrow], sum{}, entropies{};
+  for (std::size_t k = 0; k < n; ++k) {
+    e[k] = exp_of(x[k] - top);
+    sum += e[k];
+  }
+  const Vec<T> log_sum = log_of(sum);
+  for (std::size_t k = 0; k < n; ++k) {
+    const Vec<T> l = x[k] - top - log_sum, q = e[k] / sum;
+    entropies -= q * l;
+    store_some(log_p + k, l, rows, stride);
+    store_some(p + k, q, rows, stride);
+  }
+  store_some(entropy, entropies, rows, entropy_stride);
+}
+
+template <class T>
+void softmax(const T* logits, std::size_t rows, std::size_t n, std::size_t stride, T* p, T* log_p, T* entropy,
+             std::size_t entropy_stride) {
+  if (n > kMostNarrow) {
+    for (std::size_t r = 0; r < rows; ++r) {
+      entropy[r * entropy_stride] = softmax_row(logits + r * stride, p + r * stride, log_p + r * stride, n);
+    }
+    return;
+  }
+  for (std::size_t r = 0; r < rows; r += kLanes<T>) {
+    const std::size_t some = rows - r < kLanes<T> ? rows - r : kLanes<T>, at = r * stride;
+    softmax_rows(logits + at, some, n, stride, p + at, log_p + at, entropy + r * entropy_stride, entropy_stride);
+  }
+}
+
+template <class T>
+void scale(const float* rows, std::size_t count, std::size_t width, const float* mean, const float* factor, float limit,
+           T* __restrict out) {
+  for (std::size_t r = 0; r < count; ++r, rows += width, out += width) {
+    for (std::size_t d = 0; d < width; ++d) {
+      float v = (rows[d] - mean[d]) * factor[d];
+      v = v > limit ? limit : v;
+      out[d] = static_cast<T>(v < -limit ? -limit : v);
+    }
+  }
 }
 
 template <class T>
@@ -180,6 +239,7 @@ constexpr DenseKernels<T> table(const char* name) {
           input_gradient<T>,
           softmax<T>,
           softmax_gradient<T>,
+          scale<T>,
           moments,
           sum_of_squares<T>,
           adamw<T>};

@@ -24,6 +24,8 @@ constexpr std::size_t kVectorBytes = 16, kRows = 6, kVectors = 2;
 constexpr std::size_t kDepth = 128;
 // Layers with no more outputs than this are sums along the inputs, not products: they would not fill a vector.
 constexpr std::size_t kMostDots = 4;
+// Choices up to this many are few: several rows share a vector.
+constexpr std::size_t kMostNarrow = 8;
 
 template <class T>
 struct VectorOf {
@@ -113,6 +115,23 @@ inline Vec<float> exp_of(Vec<float> x) {
   const Ints scale = (__builtin_convertvector(n, Ints) + 127) << 23;
   return p * (Vec<float>)scale;  // the bits, not the value
 }
+// log, for x >= 1: the exponent, and a series of the mantissa around 1; the error is below 2e-7.
+inline Vec<float> log_of(Vec<float> x) {
+  typedef int Ints __attribute__((vector_size(kVectorBytes)));
+  Ints bits = (Ints)x;
+  const Ints exponent = (bits - 0x3f3504f3) >> 23;  // so that the mantissa lies between sqrt(1/2) and sqrt(2)
+  bits -= exponent << 23;
+  const Vec<float> m = (Vec<float>)bits - 1.0f, s = m / (m + 2.0f), u = s * s;  // log(1 + m) = 2 atanh(s)
+  Vec<float> p = u * (2.0f / 9) + (2.0f / 7);
+  p = p * u + (2.0f / 5);
+  p = p * u + (2.0f / 3);
+  p = p * u + 2.0f;
+  return __builtin_convertvector(exponent, Vec<float>) * 0.69314718f + p * s;
+}
+inline Vec<double> log_of(Vec<double> x) {
+  for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::log(x[i]);
+  return x;
+}
 inline Vec<double> exp_of(Vec<double> x) {
   for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::exp(x[i]);
   return x;
@@ -143,6 +162,26 @@ inline void store_some(T* p, const Vec<T>& v, std::size_t n, std::size_t stride 
   for (std::size_t i = 0; i < n; ++i) p[i * stride] = v[i];
 }
 
+template <class T>
+T total(const Vec<T>& v) {
+  T sum = 0;
+  for (std::size_t i = 0; i < kLanes<T>; ++i) sum += v[i];
+  return sum;
+}
+
+template <class T>
+T largest(const T* x, std::size_t n) {
+  T top = x[0];
+  std::size_t i = 0;
+  if (n >= kLanes<T>) {
+    Vec<T> tops = load(x);
+    for (i = kLanes<T>; i + kLanes<T> <= n; i += kLanes<T>) tops = load(x + i) > tops ? load(x + i) : tops;
+    for (std::size_t k = 0; k < kLanes<T>; ++k) top = tops[k] > top ? tops[k] : top;
+  }
+  for (; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
 // out [n] = exp(x - top), top being the largest; returns the sum.
 template <class T>
 T exponentials(const T* x, T top, T* out, std::size_t n) {
@@ -155,7 +194,7 @@ T exponentials(const T* x, T top, T* out, std::size_t n) {
       store(out + i, e);
       sums += e;
     }
-    for (std::size_t k = 0; k < kLanes<T>; ++k) sum += sums[k];
+    sum = total<T>(sums);
   }
   for (; i < n; ++i) {
     out[i] = std::exp(x[i] - top);

@@ -71,12 +71,10 @@ void EvaluatedDistribution<T>::evaluate(const DistributionView<T>& pi, std::size
     return;
   }
   const DenseKernels<T>& kernels = dense_kernels<T>();
-  for (std::size_t r = 0; r < rows; ++r) {
-    for_each_head(spec_, [&](std::size_t d, std::size_t offset, std::size_t n) {
-      const std::size_t at = r * outputs_ + offset;
-      head_entropy_[r * spec_.dims + d] = kernels.softmax(pi.outputs + at, p_.data() + at, log_p_.data() + at, n);
-    });
-  }
+  for_each_head(spec_, [&](std::size_t d, std::size_t offset, std::size_t n) {
+    kernels.softmax(pi.outputs + offset, rows, n, outputs_, p_.data() + offset, log_p_.data() + offset,
+                    head_entropy_.data() + d, spec_.dims);
+  });
 }
 
 template <class T>

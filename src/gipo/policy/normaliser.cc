@@ -73,12 +73,8 @@ void ObservationScale::set(const RunningMoments& moments) {
 
 template <class T>
 void ObservationScale::apply(std::span<const float> rows, T* out) const {
-  const std::size_t dims = mean.size();
-  for (std::size_t r = 0; r < rows.size(); r += dims) {
-    for (std::size_t d = 0; d < dims; ++d) {
-      out[r + d] = static_cast<T>(std::clamp((rows[r + d] - mean[d]) * inverse_std[d], -limit, limit));
-    }
-  }
+  dense_kernels<T>().scale(rows.data(), rows.size() / mean.size(), mean.size(), mean.data(), inverse_std.data(), limit,
+                           out);
 }
 
 template void ObservationScale::apply<float>(std::span<const float>, float*) const;
