@@ -149,6 +149,15 @@ def test_bad_arguments_are_refused(gipo, arguments):
     assert gipo.entries() == []
 
 
+def test_bench_says_what_it_does_not_know_and_goes_on(gipo):
+    done = gipo("bench", "lerner", "replay", "--json")
+    assert done.returncode == 2
+    assert "bench lerner is not known (did you mean learner?)" in done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["name"] for row in rows] == ["replay insert 64", "replay sample 512"]
+    assert all(row["value"] > 0 and 0 < row["ratio"] < 10 for row in rows)
+
+
 def test_version_and_help(gipo):
     for arguments, part in ((["--version"], "gipo 0."), (["--help"], "train"), (["train", "--help"], "--dry-run")):
         done = gipo(*arguments)

@@ -1,7 +1,7 @@
 """Environment steps per second of the MuJoCo tasks: ours, EnvPool's and Gymnasium's, one thread and two, in one run.
 
     make bench
-    .venv/bin/python -m pip install -r bench/peers/requirements.txt
+    .venv/bin/python -m pip install envpool==1.2.5
     .venv/bin/python bench/peers/mujoco_envs.py [--build build/bench] [--seconds 1] [--rounds 5] [--cpu] [--json]
 
 Ours and EnvPool step 16 environments; Gymnasium has one environment per process, and its second "thread" is a second

@@ -62,6 +62,7 @@ const std::vector<Bench>& benches() {
       {"replay", "transitions in and out", bench_replay},
       {"env", "environments stepped", bench_env},
       {"train", "whole runs", bench_train},
+      {"scaling", "what grows with batch, width, environments and capacity", bench_scaling},
   };
   return all;
 }

@@ -20,7 +20,7 @@ struct Bench {
   std::function<std::vector<BenchRow>()> run;
 };
 
-// learner, inference, replay, env, train.
+// learner, inference, replay, env, train, scaling.
 const std::vector<Bench>& benches();
 
 std::vector<BenchRow> bench_learner();
@@ -28,6 +28,7 @@ std::vector<BenchRow> bench_inference();
 std::vector<BenchRow> bench_replay();
 std::vector<BenchRow> bench_env();
 std::vector<BenchRow> bench_train();
+std::vector<BenchRow> bench_scaling();
 
 // Seconds of one call: the best of many short runs, so that what else the machine does is left out.
 double best_seconds(const std::function<void()>& call);

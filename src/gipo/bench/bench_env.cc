@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
 #include "gipo/bench/bench.h"
+#include "gipo/bench/collector.h"
 #include "gipo/env/env.h"
-#include "gipo/replay/replay_buffer.h"
-#include "gipo/train/actor.h"
 
 namespace gipo {
 namespace {
@@ -45,45 +44,13 @@ class Stepper {
   std::size_t at_ = 0;
 };
 
-// The same environments with a policy, segments and a replay around them.
-class Collector {
- public:
-  explicit Collector(const std::string& id)
-      : plan_(plan(id)), actor_(plan_, 0), replay_(plan_.replay_shape(), RandomStream(1)) {
-    weights_.policy.resize(plan_.model.policy_parameters());
-    weights_.critic.resize(plan_.model.critic_parameters());
-    weights_.scale = ObservationScale::identity(plan_.env.observation_size);
-    RandomStream random(1);
-    initialise_policy<float>(plan_.model, weights_.policy, random);
-    initialise_critic<float>(plan_.model, weights_.critic, random);
-  }
-  void step() {
-    actor_.step(weights_, 0);
-    actor_.drain(replay_, episodes_);
-    episodes_.clear();
-  }
-
- private:
-  static Plan plan(const std::string& id) {
-    LoadedConfig loaded;
-    loaded.config.env.id = id;
-    loaded.config.env.count = kEnvs;
-    return make_plan(loaded);
-  }
-  Plan plan_;
-  Weights weights_;
-  Actor actor_;
-  ReplayBuffer replay_;
-  std::vector<Episode> episodes_;
-};
-
 }  // namespace
 
 std::vector<BenchRow> bench_env() {
   std::vector<BenchRow> rows;
   for (const EnvSpec& spec : registered_envs()) {
     Stepper bare(spec.id);
-    Collector collector(spec.id);
+    Collector collector(spec.id, kEnvs);
     const auto [alone, acting] = best_seconds([&] { bare.step(); }, [&] { collector.step(); });
     rows.push_back({fmt::format("env {} {}", spec.id, kEnvs), kEnvs / alone, "env steps/s", "", 0});
     rows.push_back({fmt::format("actor {} {}", spec.id, kEnvs), kEnvs / acting, "env steps/s", "the environments alone",

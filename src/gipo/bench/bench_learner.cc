@@ -18,26 +18,13 @@ struct Shape {
   std::size_t batch;
 };
 
-// Multiplications and additions of forward and backward; the input of the first layer needs no gradient.
-double operations(const MlpShape& shape, std::size_t rows) {
-  double products = 0, in = static_cast<double>(shape.input), first = 0;
-  for (std::size_t i = 0; i <= shape.hidden.size(); ++i) {
-    const double out =
-        static_cast<double>(i < shape.hidden.size() ? shape.hidden[i] : static_cast<std::int64_t>(shape.output));
-    products += in * out;
-    if (i == 0) first = in * out;
-    in = out;
-  }
-  return 2.0 * static_cast<double>(rows) * (3 * products - first);
-}
-
 BenchRow measure(const Shape& s) {
   const LearnerSetup setup = made_up_setup(s.observation_size, s.action, s.hidden, s.batch);
   ThreadPool pool(1);
   const auto learner = make_learner(setup, RandomStream(1), pool);
   const Batch batch = made_up_batch(s.batch, setup.model);
   const auto [update, sgemm] = best_beside_sgemm([&] { learner->update(batch, {0, false}); });
-  const double work = operations(setup.model.policy_shape, s.batch) + operations(setup.model.critic_shape, s.batch);
+  const double work = update_operations(setup.model, s.batch);
   const std::string outputs =
       s.action.kind == ActionSpace::Kind::kMultiDiscrete
           ? fmt::format("{}-{}-{}", s.observation_size, fmt::join(s.hidden, "-"), setup.model.distribution.outputs())

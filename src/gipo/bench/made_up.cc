@@ -8,7 +8,24 @@ namespace {
 constexpr std::int64_t kVersions = 5000;  // ages of the data, in updates
 constexpr std::size_t kSegment = 64;
 
+// Multiplications and additions of forward and backward; the input of the first layer needs no gradient.
+double operations(const MlpShape& shape, std::size_t rows) {
+  double products = 0, in = static_cast<double>(shape.input), first = 0;
+  for (std::size_t i = 0; i <= shape.hidden.size(); ++i) {
+    const double out =
+        static_cast<double>(i < shape.hidden.size() ? shape.hidden[i] : static_cast<std::int64_t>(shape.output));
+    products += in * out;
+    if (i == 0) first = in * out;
+    in = out;
+  }
+  return 2.0 * static_cast<double>(rows) * (3 * products - first);
+}
+
 }  // namespace
+
+double update_operations(const ModelSpec& model, std::size_t rows) {
+  return operations(model.policy_shape, rows) + operations(model.critic_shape, rows);
+}
 
 LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& action, const Widths& hidden,
                            std::size_t batch_size) {

@@ -9,5 +9,7 @@ namespace gipo {
 LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& action, const Widths& hidden,
                            std::size_t batch_size);
 Batch made_up_batch(std::size_t size, const ModelSpec& model);
+// Multiplications and additions in the products of one update.
+double update_operations(const ModelSpec& model, std::size_t rows);
 
 }  // namespace gipo

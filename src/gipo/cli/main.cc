@@ -70,7 +70,7 @@ int run(int argc, char** argv) {
 
   BenchArguments b;
   CLI::App* bench_command = app.add_subcommand("bench", "Measure this machine: each figure beside a reference");
-  bench_command->add_option("names", b.names, "learner, inference, replay, env, train; without any, all");
+  bench_command->add_option("names", b.names, "learner, inference, replay, env, train, scaling; without any, all");
   bench_command->add_flag("--json", b.json, "Print a JSON array on stdout");
 
   ListArguments l;

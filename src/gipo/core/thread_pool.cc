@@ -7,8 +7,8 @@
 namespace gipo {
 namespace {
 
-// Work often follows work within microseconds, sooner than a sleeping thread wakes. Where every thread has a core of its
-// own, waiting awake takes nothing from anyone; otherwise the core is wanted by whoever has something to do.
+// Work often follows work within microseconds, sooner than a sleeping thread wakes. Where every thread can have a core of
+// its own, waiting awake takes little from anyone; otherwise the core is wanted by whoever has something to do.
 constexpr std::chrono::microseconds kSpin{300}, kSpinOversubscribed{5};
 
 void relax() {
@@ -28,6 +28,7 @@ bool spin_until(std::chrono::microseconds time, Ready ready) {
       if (ready()) return true;
       relax();
     }
+    std::this_thread::yield();  // another thread may want this core after all
   } while (std::chrono::steady_clock::now() < end);
   return ready();
 }
