@@ -27,16 +27,30 @@ using ConstWeight = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dyn
 
 Eigen::Index dim(std::size_t i) { return static_cast<Eigen::Index>(i); }
 
+// Four rows of four values, turned.
+template <class T>
+void turn_tile(const T* from, std::size_t from_row, T* to, std::size_t to_row) {
+  typedef T Four __attribute__((vector_size(4 * sizeof(T))));
+  Four x[4];
+  for (std::size_t k = 0; k < 4; ++k) __builtin_memcpy(&x[k], from + k * from_row, sizeof x[k]);
+  const Four a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5), b = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+  const Four c = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5), d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+  x[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+  x[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+  x[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+  x[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+  for (std::size_t k = 0; k < 4; ++k) __builtin_memcpy(to + k * to_row, &x[k], sizeof x[k]);
+}
+
 template <class T>
 void pack(const T* weight, T* packed, std::size_t in, std::size_t out) {
   if (in * out > kMostOwnWeights || out <= kMostDots) return;  // read as it is
-  // In tiles: each cache line is read and written once.
-  constexpr std::size_t kTile = 16;
-  for (std::size_t o = 0; o < out; o += kTile) {
-    const std::size_t o_end = o + kTile < out ? o + kTile : out;
-    for (std::size_t i = 0; i < in; ++i) {
-      for (std::size_t k = o; k < o_end; ++k) packed[i * out + k] = weight[k * in + i];
-    }
+  const std::size_t tiled_in = in / 4 * 4, tiled_out = out / 4 * 4;
+  for (std::size_t o = 0; o < tiled_out; o += 4) {
+    for (std::size_t i = 0; i < tiled_in; i += 4) turn_tile(weight + o * in + i, in, packed + i * out + o, out);
+  }
+  for (std::size_t o = 0; o < out; ++o) {
+    for (std::size_t i = o < tiled_out ? tiled_in : 0; i < in; ++i) packed[i * out + o] = weight[o * in + i];
   }
 }
 
