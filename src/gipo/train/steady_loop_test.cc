@@ -38,7 +38,7 @@ void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::fre
 namespace gipo {
 namespace {
 
-class SteadyLoop : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+class SteadyLoop : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(SteadyLoop, AllocatesNothing) {
   LoadedConfig loaded;
