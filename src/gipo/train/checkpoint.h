@@ -16,7 +16,7 @@ namespace gipo {
 struct Checkpoint {
   std::int64_t update = 0;
   std::map<std::string, std::string> files;  // name -> bytes
-  std::vector<std::string> logs;             // paths that must be on disk before it is: it names positions in them
+  std::vector<std::string> logs = {};        // paths that must be on disk before it is: it names positions in them
 };
 
 // Writes checkpoints under RUN/checkpoints so that a crash at any moment leaves every finished one whole:
