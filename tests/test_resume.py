@@ -253,7 +253,7 @@ def test_a_second_process_is_refused(gipo, tmp_path):
     result = run(resume(gipo, tmp_path / "busy"))
     process.kill()
     process.wait()
-    assert result.returncode == 2 and "in use by another process" in result.stderr
+    assert result.returncode == 2 and f"in use by another process ({process.pid})" in result.stderr
 
 
 def test_async_goes_on_with_its_counts(gipo, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -95,24 +96,26 @@ def contents(out):
     return found
 
 
-def children(pid):
-    """Processes whose parent is `pid`, that have not ended."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+def runs_at_work(out, suite):
+    """Processes of the suite's runs, by their lock files: /proc may be that of another process namespace."""
+    found = set()
+    for lock in out.glob("runs/*/lock"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (OSError, ValueError):
-            continue
-        if fields[1] == str(pid) and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            pid = int(lock.read_text())
+            os.kill(pid, 0)
+            found.add(pid)
+        except (OSError, ValueError):  # ended; not yet written
+            pass
+    return sorted(found - {suite.pid})  # which looks at each lock before it starts a run
 
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text() != ""  # empty once it has ended
-    except OSError:
-        return False
+def locked(path):
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def finished(out):
@@ -133,22 +136,20 @@ def test_killed_suite_and_killed_runs_end_with_the_same_bytes(suite):
         try:
             target = 5 * (suite_kills + 1)  # finished runs at which this session is killed
             while process.poll() is None:
-                running = children(process.pid)
-                if run_kills < 5 and len(finished(killed)) >= 3 * run_kills and running:
+                if run_kills < 5 and len(finished(killed)) >= 3 * run_kills and runs_at_work(killed, process):
                     time.sleep(moments.uniform(0, 0.2))
                     try:
-                        os.kill(moments.choice(children(process.pid)), signal.SIGKILL)
+                        os.kill(moments.choice(runs_at_work(killed, process)), signal.SIGKILL)
                         run_kills += 1
                     except (ProcessLookupError, IndexError):  # just ended
                         pass
                 if suite_kills < 3 and len(finished(killed)) >= target:
                     time.sleep(moments.uniform(0, 0.2))
-                    running = children(process.pid)
                     process.kill()
                     process.wait()
                     suite_kills += 1
                     deadline = time.monotonic() + 5  # its runs die with it
-                    while any(alive(pid) for pid in running):
+                    while any(locked(path) for path in killed.glob("runs/*/lock")):
                         assert time.monotonic() < deadline, "a run outlived its suite"
                     summaries = {killed / "runs" / name / "summary.json": 0 for name in finished(killed)} | summaries
                     summaries = {path: before or path.stat().st_mtime_ns for path, before in summaries.items()}

@@ -9,28 +9,19 @@
 #include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
+#include "gipo/core/temporary_folder.h"
 #include "gipo/train/checkpoint.h"
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kFile = "state.json";
 
-// In memory where there is such a file system: a disk would be most of the time.
-struct Folder {
-  Folder() {
-    path = (fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) / "gipo-fuzz-XXXXXX";
-    if (!mkdtemp(path.data())) throw gipo::RunError("cannot create " + path);
-    gipo::write_checkpoint(path, {1, {{kFile, "{}"}}}, 1);
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-};
-
 const std::string& checkpoint_path() {
-  static const Folder folder;
-  static const std::string path = folder.path + "/000001";
+  static const gipo::TemporaryFolder folder(gipo::TemporaryFolder::memory());  // a disk would be most of the time
+  static const std::string path = [] {
+    gipo::write_checkpoint(folder.path(), {1, {{kFile, "{}"}}}, 1);
+    return folder / "000001";
+  }();
   return path;
 }
 

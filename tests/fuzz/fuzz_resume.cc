@@ -1,17 +1,13 @@
 // state.json of a checkpoint that is whole: a run goes on from it or refuses.
-#include <stdlib.h>
-
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "gipo/core/error.h"
+#include "gipo/core/temporary_folder.h"
 #include "gipo/train/resume.h"
 #include "gipo/train/trainer.h"
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kState = "state.json";
 constexpr std::size_t kMostReplayBytes = 1 << 20;  // a config may ask for more than a test should have
@@ -29,17 +25,15 @@ std::string bare_config(const gipo::Config& config) {
   return text;
 }
 
-// A finished run of two updates, in memory where there is such a file system.
+// A finished run of two updates.
 struct Run {
   Run() {
-    folder = (fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) / "gipo-fuzz-XXXXXX";
-    if (!mkdtemp(folder.data())) throw gipo::RunError("cannot create " + folder);
     gipo::LoadedConfig loaded = gipo::parse_config(
         "env = {count = 1, time_limit = 8}\npolicy = {hidden = [2]}\nreplay = {segment_length = 4}\neval = {episodes = "
         "1}\n"
         "learner = {batch_size = 4, updates = 2}\nstaleness = {regime = 'custom', window = 4, actors = 1}\n",
         "fuzz.toml");
-    loaded.config.run.dir = folder;
+    loaded.config.run.dir = folder.path();
     const gipo::Plan plan = gipo::make_plan(loaded);
     gipo::RunFolder files(plan, "fuzz", [] { return 0.0; });
     gipo::Trainer(plan, files, hooks()).run();
@@ -51,10 +45,10 @@ struct Run {
     state["config"] = bare_config(plan.config);
     checkpoint.files[kState] = state.dump();
   }
-  ~Run() { fs::remove_all(folder); }
   std::string checkpoints() const { return path + "/" + gipo::kCheckpointFolder; }
 
-  std::string folder, path;
+  gipo::TemporaryFolder folder{gipo::TemporaryFolder::memory()};
+  std::string path;
   gipo::Checkpoint checkpoint;
   std::vector<std::string> passed_over;
 };

@@ -12,14 +12,10 @@ namespace gipo {
 class Collector {
  public:
   Collector(const std::string& id, std::size_t envs)
-      : plan_(plan(id, envs)), actor_(plan_, 0), replay_(plan_.replay_shape(), RandomStream(1)) {
-    weights_.policy.resize(plan_.model.policy_parameters());
-    weights_.critic.resize(plan_.model.critic_parameters());
-    weights_.scale = ObservationScale::identity(plan_.env.observation_size);
-    RandomStream random(1);
-    initialise_policy<float>(plan_.model, weights_.policy, random);
-    initialise_critic<float>(plan_.model, weights_.critic, random);
-  }
+      : plan_(plan(id, envs)),
+        weights_(initial_weights(plan_.model, RandomStream(1))),
+        actor_(plan_, 0),
+        replay_(plan_.replay_shape(), RandomStream(1)) {}
   void step() {
     actor_.step(weights_, 0);
     actor_.drain(replay_, episodes_);

@@ -70,10 +70,11 @@ std::string shown(const toml::node& node) {
   return text.str();
 }
 
-// The run saves its config: what cannot be read back would make a run that cannot be resumed.
-void refuse_unreadable(const std::string& line, const std::string& key, const std::string& where) {
+// The run saves its config: text that cannot be read back would make a run that cannot be resumed.
+void refuse_unreadable(const OptionValue& value, const std::string& key, const std::string& where) {
+  if (!std::holds_alternative<std::string>(value)) return;
   try {
-    (void)toml::parse(line);
+    (void)toml::parse("v = " + to_toml(value));
   } catch (const toml::parse_error&) {
     throw Error(fmt::format("{}: the value of {} is not accepted: text in UTF-8 is wanted", where, key));
   }
@@ -87,7 +88,8 @@ void set_env_option(LoadedConfig& loaded, const toml::node& node, const std::str
                             where, key, shown(node)));
   }
   const std::string name = key.substr(kEnvOptions.size());
-  refuse_unreadable(to_toml(name) + " = " + to_toml(*value), key, where);
+  refuse_unreadable(name, key, where);
+  refuse_unreadable(*value, key, where);
   loaded.config.env_options[name] = *value;
   loaded.origins[key] = where;
 }
@@ -154,11 +156,9 @@ LoadedConfig load_config(const std::string& path) { return parse_config(read_fil
 
 void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue& value, const std::string& where) {
   const Option& option = find_option(key, where);
-  LoadedConfig changed = loaded;
-  option.set(changed.config, value, where);
-  refuse_unreadable("v = " + option.get(changed.config), key, where);
-  changed.origins[key] = where;
-  loaded = std::move(changed);
+  refuse_unreadable(value, key, where);
+  option.set(loaded.config, value, where);
+  loaded.origins[key] = where;
 }
 
 void apply_override(LoadedConfig& loaded, const std::string& assignment) {

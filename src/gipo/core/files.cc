@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <thread>
@@ -144,10 +145,20 @@ void exchange_folders(const std::string& a, const std::string& b) {
 FileLock::FileLock(const std::string& path, const std::string& what)
     : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) throw Error("cannot open " + path + ": " + reason(errno));
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
+    const std::string holder = std::to_string(::getpid()) + "\n";
+    const bool told = ::ftruncate(descriptor_, 0) == 0 && ::write(descriptor_, holder.data(), holder.size()) > 0;
+    (void)told;  // a full disk costs the next one a detail of its message, no more
+    return;
+  }
   const int error = errno;
+  char text[16] = {};
+  const auto length = ::read(descriptor_, text, sizeof text - 1);
   ::close(descriptor_);
-  if (error == EWOULDBLOCK) throw Error(what + " is in use by another process");
+  if (error == EWOULDBLOCK) {
+    const long holder = length > 0 ? std::strtol(text, nullptr, 10) : 0;
+    throw Error(what + " is in use by another process" + (holder > 0 ? " (" + std::to_string(holder) + ")" : ""));
+  }
   throw Error("cannot lock " + path + ": " + reason(error));
 }
 

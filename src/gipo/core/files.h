@@ -24,7 +24,8 @@ void exchange_folders(const std::string& a, const std::string& b);   // at once:
 // A test hook: milliseconds to sleep before each step of a durable write, so that a kill falls between two of them.
 void slow_durable_writes(int milliseconds);
 
-// A lock on a file that ends with the process, however that ends. Throws Error when another process holds it.
+// A lock on a file that ends with the process, however that ends; the file holds the number of the process. Throws
+// Error when another process holds it.
 class FileLock {
  public:
   FileLock(const std::string& path, const std::string& what);  // what: for the message, "run folder X"

@@ -8,12 +8,16 @@
 
 #include "gipo/policy/dense.h"
 #include "gipo/policy/dense_product.h"
+#include "gipo/policy/dense_vector.h"
 
 namespace gipo {
 namespace {
 
 // Beyond this many weights a layer leaves the cache, and Eigen's packing pays.
 constexpr std::size_t kMostOwnWeights = 128 * 1024;
+
+// Choices up to this many are few: several rows share a vector.
+constexpr std::size_t kMostNarrow = 8;
 
 // [rows, width] row-major is [width, rows] in Eigen's own order: a sample is a column.
 template <class T>

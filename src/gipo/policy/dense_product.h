@@ -2,58 +2,22 @@
 // is still in registers. Part of dense_impl.h; see there for what may be used here.
 #pragma once
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
-#include <cmath>
-#include <cstddef>
-
 #include "gipo/policy/dense.h"
+#include "gipo/policy/dense_vector.h"
 
 namespace gipo {
 namespace {
 
 // Registers: a block of kRows x (kVectors vectors) sums, the vectors of one row of b, and one broadcast value.
-#if defined(__AVX512F__)
-constexpr std::size_t kVectorBytes = 64, kRows = 6, kVectors = 4;
-#elif defined(__AVX2__)
-constexpr std::size_t kVectorBytes = 32, kRows = 6, kVectors = 2;
-#elif defined(__aarch64__)
-constexpr std::size_t kVectorBytes = 16, kRows = 6, kVectors = 4;
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr std::size_t kRows = 6, kVectors = 4;  // of 32 registers
 #else
-constexpr std::size_t kVectorBytes = 16, kRows = 6, kVectors = 2;
+constexpr std::size_t kRows = 6, kVectors = 2;  // of 16
 #endif
 // Steps of the inner sum that stay in the first cache: a panel of b is this many rows high.
 constexpr std::size_t kDepth = 128;
 // Layers with no more outputs than this are sums along the inputs, not products: they would not fill a vector.
 constexpr std::size_t kMostDots = 4;
-// Choices up to this many are few: several rows share a vector.
-constexpr std::size_t kMostNarrow = 8;
-
-template <class T>
-struct VectorOf {
-  typedef T type __attribute__((vector_size(kVectorBytes)));
-};
-template <class T>
-using Vec = typename VectorOf<T>::type;
-template <class T>
-constexpr std::size_t kLanes = kVectorBytes / sizeof(T);
-
-template <class T>
-inline Vec<T> load(const T* p) {
-  Vec<T> v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
-}
-template <class T>
-inline void store(T* p, const Vec<T>& v) {
-  __builtin_memcpy(p, &v, sizeof v);
-}
-template <class T>
-inline Vec<T> splat(T x) {
-  return x - Vec<T>{};
-}
 
 // Lanes that a row of n fills, in percent of those it takes.
 template <class T>
@@ -80,78 +44,6 @@ struct Finish {
   std::size_t stride = 0;     // of its rows
 };
 
-// a / b, for b of ordinary size. With AVX-512 an estimate of 14 bits and one step of Newton's take a third of the time
-// that a division does.
-inline Vec<float> quotient(Vec<float> a, Vec<float> b) {
-#if defined(__AVX512F__)
-  const Vec<float> inverse = (Vec<float>)_mm512_rcp14_ps((__m512)b), q = a * inverse;
-  return q + inverse * (a - b * q);
-#else
-  return a / b;
-#endif
-}
-
-// tanh as x P(x^2) / Q(x^2), fitted over |x| <= 7.9 and constant beyond; the error is below 4e-7, and |tanh| below 1.
-inline Vec<float> tanh_of(Vec<float> x) {
-  const Vec<float> limit = splat(7.9f);
-  x = x > limit ? limit : x;
-  x = x < -limit ? -limit : x;
-  const Vec<float> u = x * x;
-  Vec<float> p = u * 2.4105059961976316e-11f - 1.4906262890690414e-08f;
-  p = p * u + 9.939211849996354e-06f;
-  p = p * u + 0.002992101013660431f;
-  p = p * u + 0.1298491358757019f;
-  p = p * u + 1.0f;
-  Vec<float> q = u * 0.00023808731930330396f + 0.024053111672401428f;
-  q = q * u + 0.46318233013153076f;
-  q = q * u + 1.0f;
-  return quotient(x * p, q);
-}
-inline Vec<double> tanh_of(Vec<double> x) {
-  for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::tanh(x[i]);
-  return x;
-}
-
-// exp, for x <= 0: 2^n times a polynomial of the rest; the relative error is below 2e-7. Below -87 it is about 1e-38.
-inline Vec<float> exp_of(Vec<float> x) {
-  typedef int Ints __attribute__((vector_size(kVectorBytes)));
-  const Vec<float> low = splat(-87.0f);
-  x = x < low ? low : x;
-  const Vec<float> shifter = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
-  const Vec<float> shifted = x * 1.44269504f + shifter;
-  const Vec<float> n = shifted - shifter;
-  const Vec<float> r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  Vec<float> p = r * (1.0f / 720) + (1.0f / 120);
-  p = p * r + (1.0f / 24);
-  p = p * r + (1.0f / 6);
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const Ints scale = (__builtin_convertvector(n, Ints) + 127) << 23;
-  return p * (Vec<float>)scale;  // the bits, not the value
-}
-// log, for x >= 1: the exponent, and a series of the mantissa around 1; the error is below 2e-7.
-inline Vec<float> log_of(Vec<float> x) {
-  typedef int Ints __attribute__((vector_size(kVectorBytes)));
-  Ints bits = (Ints)x;
-  const Ints exponent = (bits - 0x3f3504f3) >> 23;  // so that the mantissa lies between sqrt(1/2) and sqrt(2)
-  bits -= exponent << 23;
-  const Vec<float> m = (Vec<float>)bits - 1.0f, s = m / (m + 2.0f), u = s * s;  // log(1 + m) = 2 atanh(s)
-  Vec<float> p = u * (2.0f / 9) + (2.0f / 7);
-  p = p * u + (2.0f / 5);
-  p = p * u + (2.0f / 3);
-  p = p * u + 2.0f;
-  return __builtin_convertvector(exponent, Vec<float>) * 0.69314718f + p * s;
-}
-inline Vec<double> log_of(Vec<double> x) {
-  for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::log(x[i]);
-  return x;
-}
-inline Vec<double> exp_of(Vec<double> x) {
-  for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::exp(x[i]);
-  return x;
-}
-
 template <class T>
 inline Vec<T> finished(Vec<T> v, Activation activation) {
   if (activation == Activation::kTanh) return tanh_of(v);
@@ -163,59 +55,6 @@ inline Vec<T> times_slope(Vec<T> v, Vec<T> output, Activation activation) {
   if (activation == Activation::kTanh) return v * (T(1) - output * output);
   if (activation == Activation::kRelu) return output > Vec<T>{} ? v : Vec<T>{};
   return v;
-}
-
-// Part of a vector, through the stack.
-template <class T>
-inline Vec<T> load_some(const T* p, std::size_t n, std::size_t stride = 1) {
-  Vec<T> v{};
-  for (std::size_t i = 0; i < n; ++i) v[i] = p[i * stride];
-  return v;
-}
-template <class T>
-inline void store_some(T* p, const Vec<T>& v, std::size_t n, std::size_t stride = 1) {
-  for (std::size_t i = 0; i < n; ++i) p[i * stride] = v[i];
-}
-
-template <class T>
-T total(const Vec<T>& v) {
-  T sum = 0;
-  for (std::size_t i = 0; i < kLanes<T>; ++i) sum += v[i];
-  return sum;
-}
-
-template <class T>
-T largest(const T* x, std::size_t n) {
-  T top = x[0];
-  std::size_t i = 0;
-  if (n >= kLanes<T>) {
-    Vec<T> tops = load(x);
-    for (i = kLanes<T>; i + kLanes<T> <= n; i += kLanes<T>) tops = load(x + i) > tops ? load(x + i) : tops;
-    for (std::size_t k = 0; k < kLanes<T>; ++k) top = tops[k] > top ? tops[k] : top;
-  }
-  for (; i < n; ++i) top = x[i] > top ? x[i] : top;
-  return top;
-}
-
-// out [n] = exp(x - top), top being the largest; returns the sum.
-template <class T>
-T exponentials(const T* x, T top, T* out, std::size_t n) {
-  T sum = 0;
-  std::size_t i = 0;
-  if (n >= kLanes<T>) {
-    Vec<T> sums{};
-    for (; i + kLanes<T> <= n; i += kLanes<T>) {
-      const Vec<T> e = exp_of(load(x + i) - top);
-      store(out + i, e);
-      sums += e;
-    }
-    sum = total<T>(sums);
-  }
-  for (; i < n; ++i) {
-    out[i] = std::exp(x[i] - top);
-    sum += out[i];
-  }
-  return sum;
 }
 
 // values[i] = finished(values[i] + bias[i]), or times the slope.
@@ -384,14 +223,9 @@ void dots(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std:
       Vec<T> sum{};
       std::size_t i = 0;
       for (; i + kLanes<T> <= in; i += kLanes<T>) sum += load(x + i) * load(w + i);
-      T total = bias[o];
-      for (; i < in; ++i) total += x[i] * w[i];
-      T lanes[kLanes<T>];
-      store(lanes, sum);
-      for (std::size_t step = kLanes<T> / 2; step > 0; step /= 2) {
-        for (std::size_t k = 0; k < step; ++k) lanes[k] += lanes[k + step];
-      }
-      z[o] = total + lanes[0];
+      T left = bias[o];
+      for (; i < in; ++i) left += x[i] * w[i];
+      z[o] = left + total<T>(sum);
     }
     if (finish.activation != Activation::kNone) finish_row<T>(z, out, nullptr, finish);
   }

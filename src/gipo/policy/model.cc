@@ -98,6 +98,16 @@ template void initialise_policy<double>(const ModelSpec&, std::span<double>, Ran
 template void initialise_critic<float>(const ModelSpec&, std::span<float>, RandomStream&);
 template void initialise_critic<double>(const ModelSpec&, std::span<double>, RandomStream&);
 
+Weights initial_weights(const ModelSpec& spec, RandomStream random) {
+  Weights weights;
+  weights.policy.resize(spec.policy_parameters());
+  weights.critic.resize(spec.critic_parameters());
+  weights.scale = ObservationScale::identity(spec.observation_size);
+  initialise_policy<float>(spec, weights.policy, random);
+  initialise_critic<float>(spec, weights.critic, random);
+  return weights;
+}
+
 Inference::Inference(const ModelSpec& spec, std::size_t max_rows)
     : observation_size_(spec.observation_size),
       policy_(spec.policy_shape, max_rows),

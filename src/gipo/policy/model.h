@@ -45,6 +45,9 @@ void initialise_policy(const ModelSpec& spec, std::span<T> parameters, RandomStr
 template <class T>
 void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStream& random);
 
+// Those of an untrained policy, version 0, with an observation scale that changes nothing.
+Weights initial_weights(const ModelSpec& spec, RandomStream random);
+
 // The final policy as a safetensors file: tensors under policy.* and critic.*, the scale under observation.*, and in
 // the metadata the task, the version and the distribution.
 std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id);

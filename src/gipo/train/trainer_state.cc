@@ -106,9 +106,9 @@ void Trainer::restore(const Checkpoint& checkpoint) {
       recent_.push_back(r.is_number() ? r.get<double>() : std::numeric_limits<double>::quiet_NaN());
     }
     const auto due = std::min<std::int64_t>(episode_count_, kRecentEpisodes);
-    check_target();
     if (std::ssize(recent_) != due)
       throw Error(fmt::format("recent_returns has {} values, not {}", recent_.size(), due));
+    check_target();
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("checkpoint {}: state.json: {}", checkpoint.update, e.what()));
   }

@@ -354,13 +354,7 @@ TEST_F(Training, EveryByteOfARealCheckpointCounts) {
 
 TEST_F(Training, ActorGoesOnIdenticallyAfterSaveAndLoad) {
   const Plan plan = make_plan(loaded_);
-  Weights weights;
-  weights.policy.resize(plan.model.policy_parameters());
-  weights.critic.resize(plan.model.critic_parameters());
-  weights.scale = ObservationScale::identity(plan.env.observation_size);
-  RandomStream random(1);
-  initialise_policy<float>(plan.model, weights.policy, random);
-  initialise_critic<float>(plan.model, weights.critic, random);
+  const Weights weights = initial_weights(plan.model, RandomStream(1));
 
   Actor one(plan, 0), two(plan, 1);
   ReplayBuffer replay(plan.replay_shape(), RandomStream(1));
