@@ -69,9 +69,9 @@ class Planner {
   // Sizes follow from the task's options, and what it is simulated by must be there: one is made.
   void set_env() {
     const EnvSpec& known = named("env.id", [&]() -> const EnvSpec& { return find_env(c_.env.id); });
-    for (const auto& [name, value] : c_.env_options) {
-      const std::string key = std::string(kEnvOptions) + name;
-      named(key.c_str(), [&] { return resolve_options(known.id, known.options, {{name, value}}); });
+    for (const auto& option : c_.env_options) {
+      const std::string key = std::string(kEnvOptions) + option.first;
+      named(key.c_str(), [&] { return resolve_options(known.id, known.options, {option}); });
     }
     plan_.config.env_options = resolve_options(known.id, known.options, c_.env_options);
     try {
