@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "gipo/env/mujoco/mujoco_env.h"
+#include "gipo/env/mujoco/planar_walker_env.h"
 
 namespace gipo {
 namespace {
@@ -28,46 +28,19 @@ EnvSpec hopper_spec() {
                   flag("exclude_current_positions_from_observation", "Leave the x position out.")}};
 }
 
-class Hopper final : public MujocoEnv {
+class Hopper final : public PlanarWalkerEnv {
  public:
   explicit Hopper(const OptionValues& o)
-      : MujocoEnv(hopper_spec(), o, {.nq = 3, .nv = 1}),
-        forward_reward_weight_(number(o, "forward_reward_weight")),
-        ctrl_cost_weight_(number(o, "ctrl_cost_weight")),
-        healthy_reward_(number(o, "healthy_reward")),
-        reset_noise_scale_(number(o, "reset_noise_scale")),
-        healthy_state_(range_of(o, "healthy_state_range")),
-        healthy_z_(range_of(o, "healthy_z_range")),
-        healthy_angle_(range_of(o, "healthy_angle_range")),
-        terminate_when_unhealthy_(is_set(o, "terminate_when_unhealthy")) {
-    show(qpos().subspan(is_set(o, "exclude_current_positions_from_observation") ? 1 : 0));
-    show_clipped(qvel(), {-10, 10});
-  }
+      : PlanarWalkerEnv(hopper_spec(), o), healthy_state_(range_of(o, "healthy_state_range")) {}
 
  private:
-  void start(RandomStream& random) override {
-    add_uniform(random, {-reset_noise_scale_, reset_noise_scale_}, qpos());
-    add_uniform(random, {-reset_noise_scale_, reset_noise_scale_}, qvel());
-  }
-
-  Outcome play(std::span<const double> action) override {
-    const double x_before = qpos()[0];
-    simulate(action);
-    const double x_velocity = (qpos()[0] - x_before) / dt();
-
-    const double rewards = forward_reward_weight_ * x_velocity + (healthy() ? healthy_reward_ : 0);
-    return {rewards - control_cost(ctrl_cost_weight_), !healthy() && terminate_when_unhealthy_};
-  }
-
-  bool healthy() const {
+  bool healthy() const override {
     const auto inside = [&](double x) { return healthy_state_.inside(x); };
     return std::ranges::all_of(qpos().subspan(2), inside) && std::ranges::all_of(qvel(), inside) &&
-           healthy_z_.inside(qpos()[1]) && healthy_angle_.inside(qpos()[2]);
+           PlanarWalkerEnv::healthy();
   }
 
-  double forward_reward_weight_, ctrl_cost_weight_, healthy_reward_, reset_noise_scale_;
-  Range healthy_state_, healthy_z_, healthy_angle_;
-  bool terminate_when_unhealthy_;
+  Range healthy_state_;
 };
 
 const RegisterEnv kRegistered{hopper_spec(), [](const OptionValues& o) { return std::make_unique<Hopper>(o); }};

@@ -1,4 +1,4 @@
-#include "gipo/env/mujoco/mujoco_env.h"
+#include "gipo/env/mujoco/planar_walker_env.h"
 
 namespace gipo {
 namespace {
@@ -21,41 +21,9 @@ EnvSpec walker2d_spec() {
                       flag("exclude_current_positions_from_observation", "Leave the x position out.")}};
 }
 
-class Walker2d final : public MujocoEnv {
+class Walker2d final : public PlanarWalkerEnv {
  public:
-  explicit Walker2d(const OptionValues& o)
-      : MujocoEnv(walker2d_spec(), o, {.nq = 3, .nv = 1}),
-        forward_reward_weight_(number(o, "forward_reward_weight")),
-        ctrl_cost_weight_(number(o, "ctrl_cost_weight")),
-        healthy_reward_(number(o, "healthy_reward")),
-        reset_noise_scale_(number(o, "reset_noise_scale")),
-        healthy_z_(range_of(o, "healthy_z_range")),
-        healthy_angle_(range_of(o, "healthy_angle_range")),
-        terminate_when_unhealthy_(is_set(o, "terminate_when_unhealthy")) {
-    show(qpos().subspan(is_set(o, "exclude_current_positions_from_observation") ? 1 : 0));
-    show_clipped(qvel(), {-10, 10});
-  }
-
- private:
-  void start(RandomStream& random) override {
-    add_uniform(random, {-reset_noise_scale_, reset_noise_scale_}, qpos());
-    add_uniform(random, {-reset_noise_scale_, reset_noise_scale_}, qvel());
-  }
-
-  Outcome play(std::span<const double> action) override {
-    const double x_before = qpos()[0];
-    simulate(action);
-    const double x_velocity = (qpos()[0] - x_before) / dt();
-
-    const double rewards = forward_reward_weight_ * x_velocity + (healthy() ? healthy_reward_ : 0);
-    return {rewards - control_cost(ctrl_cost_weight_), !healthy() && terminate_when_unhealthy_};
-  }
-
-  bool healthy() const { return healthy_z_.inside(qpos()[1]) && healthy_angle_.inside(qpos()[2]); }
-
-  double forward_reward_weight_, ctrl_cost_weight_, healthy_reward_, reset_noise_scale_;
-  Range healthy_z_, healthy_angle_;
-  bool terminate_when_unhealthy_;
+  explicit Walker2d(const OptionValues& o) : PlanarWalkerEnv(walker2d_spec(), o) {}
 };
 
 const RegisterEnv kRegistered{walker2d_spec(), [](const OptionValues& o) { return std::make_unique<Walker2d>(o); }};
