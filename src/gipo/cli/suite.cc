@@ -35,6 +35,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 struct Arguments {
   std::string file, out;
+  SuiteChoice choice;
   int jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool dry_run = false, retry = false, json = false, quiet = false;
 };
@@ -163,7 +164,7 @@ int report(const Suite& suite, const std::vector<RunView>& views, bool json) {
 }
 
 int suite(const Arguments& a) {
-  const Suite suite = load_suite(a.file, a.out);
+  const Suite suite = load_suite(a.file, a.out, a.choice);
   View view(suite, a.quiet || a.dry_run);
   RunnerHooks hooks;
   hooks.signals = &signals;
@@ -190,6 +191,10 @@ void add_suite(CLI::App& app, std::function<int()>& chosen) {
       app.add_subcommand("suite", "Run tasks x methods x regimes x seeds from one file; goes on after a kill");
   c->add_option("file", a->file, "Suite as TOML; docs/suites.md")->required();
   c->add_option("--out", a->out, "Folder of the suite; results/NAME unless given");
+  c->add_option("--task", a->choice.tasks, "Only this task of the file; may be given again")->allow_extra_args(false);
+  c->add_option("--method", a->choice.methods, "Only this method; may be given again")->allow_extra_args(false);
+  c->add_option("--regime", a->choice.regimes, "Only this regime; may be given again")->allow_extra_args(false);
+  c->add_option("--seed", a->choice.seeds, "Only this seed; may be given again")->allow_extra_args(false);
   c->add_option("--jobs", a->jobs, "Runs at a time; as many as there are cores unless given")
       ->check(CLI::Range(1, 1024));
   c->add_flag("--retry", a->retry, "Take up failed runs of an earlier session again");

@@ -28,12 +28,15 @@ class Parser {
   Parser(std::string_view text, std::string name, std::string folder)
       : file_(parse_toml(text, name)), name_(std::move(name)), folder_(std::move(folder)) {}
 
-  Suite make(const std::string& out) {
+  Suite make(const std::string& out, const SuiteChoice& choice) {
     refuse_unknown_parts();
     read_suite(out);
-    const std::vector<Entry> tasks = entries("task", {"name", "random", "reference", "threshold"}, true);
-    const std::vector<Entry> methods = entries("method", {"name"}, true);
-    std::vector<Entry> regimes = entries("regime", {"name", "config"}, false);
+    const auto by_name = [](const Entry& e) { return e.name; };
+    const auto tasks =
+        keep("task", entries("task", {"name", "random", "reference", "threshold"}, true), choice.tasks, by_name);
+    const auto methods = keep("method", entries("method", {"name"}, true), choice.methods, by_name);
+    auto regimes = keep("regime", entries("regime", {"name", "config"}, false), choice.regimes, by_name);
+    suite_.seeds = keep("seed", suite_.seeds, choice.seeds, [](std::int64_t seed) { return seed; });
     if (regimes.empty()) regimes.push_back({"", name_, "", nullptr});
     for (const Entry& e : tasks) read_task(e);
     for (const Entry& e : methods) suite_.methods.push_back(e.name);
@@ -143,6 +146,24 @@ class Parser {
     return all;
   }
 
+  // Those of `all` that were chosen, in the order of the file; all of them where nothing was.
+  template <class T, class Key, class F>
+  std::vector<T> keep(const char* part, const std::vector<T>& all, const std::vector<Key>& chosen, F&& key) const {
+    std::vector<std::string> known;
+    for (const T& item : all) known.push_back(fmt::format("{}", key(item)));
+    for (const Key& k : chosen) {
+      const std::string wanted = fmt::format("{}", k);
+      if (std::find(known.begin(), known.end(), wanted) != known.end()) continue;
+      throw Error(fmt::format("{}: no {} {}{}; known: {}", name_, part, wanted, did_you_mean(wanted, known),
+                              fmt::join(known, ", ")));
+    }
+    std::vector<T> kept;
+    for (const T& item : all) {
+      if (chosen.empty() || std::find(chosen.begin(), chosen.end(), key(item)) != chosen.end()) kept.push_back(item);
+    }
+    return kept;
+  }
+
   void apply(LoadedConfig& loaded, const toml::table& table, const std::vector<std::string>& keys) const {
     for (const auto& [key, node] : table) {
       const std::string group(key.str());
@@ -242,12 +263,13 @@ class Parser {
 
 }  // namespace
 
-Suite parse_suite(std::string_view text, const std::string& name, const std::string& folder, const std::string& out) {
-  return Parser(text, name, folder).make(out);
+Suite parse_suite(std::string_view text, const std::string& name, const std::string& folder, const std::string& out,
+                  const SuiteChoice& choice) {
+  return Parser(text, name, folder).make(out, choice);
 }
 
-Suite load_suite(const std::string& path, const std::string& out) {
-  return parse_suite(read_file(path), path, std::filesystem::path(path).parent_path().string(), out);
+Suite load_suite(const std::string& path, const std::string& out, const SuiteChoice& choice) {
+  return parse_suite(read_file(path), path, std::filesystem::path(path).parent_path().string(), out, choice);
 }
 
 }  // namespace gipo

@@ -34,10 +34,16 @@ struct Suite {
   std::vector<SuiteRun> runs;  // seed by seed: what is done first already compares all methods
 };
 
+// What is to be taken of a suite's file, by name; empty: all.
+struct SuiteChoice {
+  std::vector<std::string> tasks, methods, regimes;
+  std::vector<std::int64_t> seeds;
+};
+
 // `out`: folder of the suite; empty: results/NAME. Throws Error with file and line, and the nearest known name.
-Suite load_suite(const std::string& path, const std::string& out = "");
+Suite load_suite(const std::string& path, const std::string& out = "", const SuiteChoice& choice = {});
 // Config files that the text names are sought from `folder`.
 Suite parse_suite(std::string_view text, const std::string& name, const std::string& folder,
-                  const std::string& out = "");
+                  const std::string& out = "", const SuiteChoice& choice = {});
 
 }  // namespace gipo

@@ -53,6 +53,29 @@ TEST_F(Suites, EveryCombinationOnceSeedBySeed) {
   EXPECT_FALSE(s.tasks[0].random);
 }
 
+TEST_F(Suites, APartOfItCanBeChosenAndKeepsItsNames) {
+  const std::string text =
+      head_ + task_ + "[[task]]\nname = \"Pendulum-v1\"\n" + method_ + "[[method]]\nname = \"n\"\n";
+  const auto choose = [&](const SuiteChoice& c) { return parse_suite(text, "s.toml", folder_, folder_ + "/out", c); };
+  const Suite s = choose({{"Pendulum-v1"}, {"n"}, {}, {1}});
+  ASSERT_EQ(s.runs.size(), 1u);
+  EXPECT_EQ(s.runs[0].plan.name, "Pendulum-v1-n-1");
+  EXPECT_EQ(s.tasks[s.runs[0].task].name, "Pendulum-v1");
+  EXPECT_EQ(choose({{}, {}, {}, {1, 3}}).seeds, (std::vector<std::int64_t>{3, 1})) << "the file's order";
+  for (const auto& [choice, part] :
+       {std::pair<SuiteChoice, std::string>{{{"Pendulum"}, {}, {}, {}}, "no task Pendulum (did you mean Pendulum-v1?)"},
+        {{{}, {"o"}, {}, {}}, "no method o"},
+        {{{}, {}, {"r"}, {}}, "no regime r"},
+        {{{}, {}, {}, {2}}, "no seed 2"}}) {
+    try {
+      choose(choice);
+      FAIL() << part;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("s.toml: " + part), std::string::npos) << e.what();
+    }
+  }
+}
+
 TEST_F(Suites, TheParticularWinsOverTheGeneral) {
   const Suite s = parse(head_ + "learner.value_lr = 0.1\nlearner.entropy_coef = 0.1\n" + task_ +
                         "learner.entropy_coef = 0.3\n" + method_ + "learner.entropy_coef = 0.4\n[[regime]]\n" +
