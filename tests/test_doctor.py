@@ -177,7 +177,8 @@ def checkpoint_of(gipo, options):
 
 
 def test_learner_bin_is_as_documented(gipo):
-    folder, state = checkpoint_of(gipo, {"env.id": "Pendulum-v1", "learner.proximal_coef": 0.1})
+    options = {"env.id": "Pendulum-v1", "learner.proximal_coef": 0.1, "env.normalise_rewards": "true"}
+    folder, state = checkpoint_of(gipo, options)
     r = Reader((folder / "learner.bin").read_bytes())
     assert r.values("qqq") == (state["update"], 0, 0)
     sizes = []
@@ -191,6 +192,7 @@ def test_learner_bin_is_as_documented(gipo):
     assert len(r.array("f")) == policy  # the moving average
     assert len(r.array("f")) == len(r.array("f")) == 3
     assert r.values("f") == 10
+    assert r.values("d") > 2 and r.array("d")[0] < 0 < r.array("d")[0]  # Pendulum's returns
     pool = r.array("q")
     assert r.values("Q") < len(pool)
     assert r.at == len(r.data)
@@ -206,6 +208,7 @@ def test_replay_bin_is_as_documented(gipo, regime):
     r.values("QQ")
     inserted_observations = r.values("d")
     assert len(r.array("d")) == len(r.array("d")) == 4
+    assert (r.values("d"), r.array("d"), r.array("d")) == (inserted_observations, [0], [0])
     inserted, evicted, segments = r.values("QQQ")
     assert inserted == inserted_observations
     held = 0
@@ -243,10 +246,10 @@ def test_actors_bin_is_as_documented(gipo):
             _, incarnation, _, length, terminated, truncated, _, _ = r.values("QQQQBBdd")
             assert (incarnation, terminated, truncated) == (0, 0, 0) and length < 16
             assert len(r.array("f")) == 4 * 17
-            for kind in "fffq":  # action, log-prob, reward, version
+            for kind in "ffffq":  # action, log-prob, reward, discounted return, version
                 assert len(r.array(kind)) == 16
-            episode_return, episode_length, number, sequence, faults = r.values("dqqQq")
-            assert episode_return == episode_length == steps and sequence >= number and faults == 0
+            episode_return, discounted, episode_length, number, sequence, faults = r.values("ddqqQq")
+            assert episode_return == episode_length == steps and sequence >= number and (discounted, faults) == (0, 0)
             episodes += number
     assert episodes == state["episodes"]
     assert r.at == len(r.data)

@@ -56,10 +56,11 @@ def contents(folder):
 
 REGIMES = {
     "stale": {},
-    "continuous": {"env.id": "Pendulum-v1", "run.threads": 2, "learner.proximal_coef": 0.3},
+    "continuous": {"env.id": "Pendulum-v1", "run.threads": 2, "learner.proximal_coef": 0.3,
+                   "env.normalise_rewards": "true"},
     "fresh": {"staleness.regime": "fresh", "staleness.window": 30, "env.count": 1, "advantage.mode": "gae"},
     "on_policy": {"staleness.regime": "on_policy", "replay.capacity": 256, "advantage.mode": "stored",
-                  "replay.segment_length": 64, "surrogate.name": "ppo"},
+                  "replay.segment_length": 64, "surrogate.name": "ppo", "env.normalise_rewards": "true"},
     "hopper": {"env.id": "Hopper-v5", "env.options.reset_noise_scale": 0.01},
     "ant": {"env.id": "Ant-v5", "run.threads": 2},
 }

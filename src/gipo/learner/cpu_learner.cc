@@ -76,10 +76,17 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
 template <class T>
 const UpdateStats& CpuLearner<T>::update(const Batch& batch, const UpdateContext& context) {
   stats_ = {};
+  stats_.reward_factor = reward_scale_.factor;
   compute_gradients(batch);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
   return stats_;
+}
+
+template <class T>
+void CpuLearner<T>::set_reward_scale(const RunningMoments& returns) {
+  returns_ = returns;
+  reward_scale_ = RewardScale(returns_);
 }
 
 template <class T>
@@ -96,7 +103,7 @@ template <class T>
 void CpuLearner<T>::forward(const Batch& batch) {
   scale_.apply<T>({batch.observation.data(), batch.rows() * batch.observation_size}, observation_.data());
   std::copy_n(batch.action.data(), action_.size(), action_.data());
-  std::copy_n(batch.reward.data(), reward_.size(), reward_.data());
+  for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(reward_scale_.apply(batch.reward[i]));
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) {
       values_ = critic_.mlp.forward(critic_.parameters, observation_.data(), batch.rows());
@@ -299,6 +306,7 @@ void CpuLearner<T>::copy_weights(Weights& out) const {
   out.policy.assign(policy_.parameters.begin(), policy_.parameters.end());
   out.critic.assign(critic_.parameters.begin(), critic_.parameters.end());
   out.scale = scale_;
+  out.returns = returns_;
 }
 
 template <class T>
@@ -314,6 +322,7 @@ void CpuLearner<T>::save(ByteWriter& out) const {
   out.array(scale_.mean);
   out.array(scale_.inverse_std);
   out.value(scale_.limit);
+  returns_.save(out);
   out.array(gap_pool_);
   out.value<std::uint64_t>(gap_pool_at_);
 }
@@ -331,6 +340,8 @@ void CpuLearner<T>::load(ByteReader& in) {
   in.array_into(std::span<float>(scale_.mean));
   in.array_into(std::span<float>(scale_.inverse_std));
   scale_.limit = in.value<float>();
+  returns_.load(in);
+  reward_scale_ = RewardScale(returns_);
   const auto count = [&](std::int64_t v) { return v >= 0 && v <= version_; };
   if (version_ < 0 || version_ > kMostUpdates || !count(skipped_) || !count(skipped_in_a_row_)) {
     throw Error("saved learner: its counts of updates are damaged");

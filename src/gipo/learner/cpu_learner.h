@@ -25,6 +25,7 @@ class CpuLearner final : public Learner {
   std::int64_t version() const override { return version_; }
   std::int64_t skipped_updates() const override { return skipped_; }
   void set_observation_scale(const RunningMoments& moments) override { scale_.set(moments); }
+  void set_reward_scale(const RunningMoments& returns) override;
   void copy_weights(Weights& out) const override;
   void save(ByteWriter& out) const override;
   void load(ByteReader& in) override;
@@ -69,6 +70,8 @@ class CpuLearner final : public Learner {
   EvaluatedDistribution<T> pi_, average_pi_;
   AlignedVector<T> average_;  // moving average of the policy's parameters; empty without the proximal term
   ObservationScale scale_;
+  RunningMoments returns_{1};
+  RewardScale reward_scale_;  // of these
   std::int64_t version_ = 0, skipped_ = 0, skipped_in_a_row_ = 0;
   UpdateStats stats_;
   Diagnostics diagnostics_;
@@ -76,7 +79,7 @@ class CpuLearner final : public Learner {
   // Workspace. N: batch size, D: action dimensions, M: ratios, N or N * D.
   AlignedVector<T> observation_;                                         // [rows, observation_size] scaled
   std::vector<T> action_;                                                // [N, D]
-  std::vector<T> reward_;                                                // [N]
+  std::vector<T> reward_;                                                // [N] scaled
   const T* values_ = nullptr;                                            // [rows]
   std::vector<T> log_prob_;                                              // [N, D]
   std::vector<T> entropy_;                                               // [N]

@@ -21,7 +21,8 @@ void UpdateStats::append_to(std::vector<std::pair<std::string, double>>& figures
                                  {"advantage_mean", advantage_mean},
                                  {"advantage_std", advantage_std},
                                  {"advantage_abs_max", advantage_abs_max},
-                                 {"value_mean", value_mean}});
+                                 {"value_mean", value_mean},
+                                 {"reward_factor", reward_factor}});
 }
 
 double schedule_factor(const LearnerOptions& options, std::int64_t update) {

@@ -38,13 +38,13 @@ struct UpdateStats {
   bool skipped = false;  // a loss or gradient was not finite: the weights did not change
   double policy_loss = 0, value_loss = 0, entropy = 0, proximal_kl = 0, explained_variance = 0;
   double policy_grad_norm = 0, value_grad_norm = 0, policy_lr = 0, value_lr = 0;
-  double advantage_mean = 0, advantage_std = 0, advantage_abs_max = 0, value_mean = 0;
+  double advantage_mean = 0, advantage_std = 0, advantage_abs_max = 0, value_mean = 0, reward_factor = 1;
 
   void append_to(std::vector<std::pair<std::string, double>>& figures) const;
 };
 
 // Batch -> forward, advantage, multiplier, backward, clip, AdamW -> new weights. Owns the parameters, the optimizer and
-// the observation scale. One thread calls it.
+// the scales of observations and rewards. One thread calls it.
 class Learner {
  public:
   virtual ~Learner() = default;
@@ -56,6 +56,7 @@ class Learner {
   virtual std::int64_t version() const = 0;  // updates done, skipped ones included
   virtual std::int64_t skipped_updates() const = 0;
   virtual void set_observation_scale(const RunningMoments& moments) = 0;
+  virtual void set_reward_scale(const RunningMoments& returns) = 0;  // by the discounted ones
   // The current weights, into buffers that are reused.
   virtual void copy_weights(Weights& out) const = 0;
 

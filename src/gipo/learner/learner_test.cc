@@ -58,6 +58,9 @@ TEST(Learner, GoesOnIdenticallyAfterSaveAndLoad) {
   LearnerSetup setup = small_setup();
   setup.learner.proximal_coef = 0.3;
   const auto a = make_learner(setup, RandomStream(1), pool), b = make_learner(setup, RandomStream(2), pool);
+  RunningMoments returns(1);
+  returns.add(std::vector<float>{-3, 3});
+  a->set_reward_scale(returns);
   for (std::uint64_t i = 0; i < 5; ++i) a->update(random_batch(i), {});
   ByteWriter saved;
   a->save(saved);
@@ -72,6 +75,27 @@ TEST(Learner, GoesOnIdenticallyAfterSaveAndLoad) {
   a->save(bytes_a);
   b->save(bytes_b);
   EXPECT_EQ(bytes_a.bytes(), bytes_b.bytes());
+}
+
+// Rewards in other units, scaled by the deviation of returns in those units, teach the same.
+TEST(Learner, TheRewardScaleTakesTheUnitsOutOfTheRewards) {
+  ThreadPool pool(1);
+  const auto a = make_learner(small_setup(), RandomStream(1), pool),
+             b = make_learner(small_setup(), RandomStream(1), pool);
+  RunningMoments of_a(1), of_b(1);
+  of_a.add(std::vector<float>{-4, 4});
+  of_b.add(std::vector<float>{-1024, 1024});
+  a->set_reward_scale(of_a);
+  b->set_reward_scale(of_b);
+  Batch batch = random_batch(1);
+  const UpdateStats small = a->update(batch, {});
+  for (float& r : batch.reward) r *= 256;
+  const UpdateStats large = b->update(batch, {});
+  EXPECT_NEAR(small.value_loss, large.value_loss, 1e-6);
+  EXPECT_NEAR(small.reward_factor, 0.25, 1e-6);
+  EXPECT_GT(small.value_loss, 0.01);
+  const auto unscaled = make_learner(small_setup(), RandomStream(1), pool);
+  EXPECT_GT(unscaled->update(batch, {}).value_loss, 100 * large.value_loss);
 }
 
 TEST(Learner, AnUpdateThatIsNotFiniteIsSkippedAndCounted) {

@@ -31,12 +31,13 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env);
 // they are scaled to the task's range and clipped to it.
 void to_env_action(const ModelSpec& spec, std::span<const float> action, std::span<double> env_action);
 
-// An immutable state of the policy as actors see it: weights, the scale of observations, and the version, i.e. the
-// number of optimizer updates behind them.
+// An immutable state of the policy as actors see it: weights, the scales of observations and rewards, and the version,
+// i.e. the number of optimizer updates behind them.
 struct Weights {
   std::int64_t version = 0;
   std::vector<float> policy, critic;
   ObservationScale scale;
+  RunningMoments returns{1};  // discounted ones, for the scale of rewards; none where these stay as they are
 };
 
 // Weights by an own random stream: orthogonal, small at the policy's output.

@@ -87,6 +87,17 @@ TEST(Normaliser, UnsetScaleLeavesObservationsAlone) {
   EXPECT_EQ(out, 1e6f);
 }
 
+TEST(Normaliser, RewardsAreDividedByTheDeviationOfTheReturnsAndClipped) {
+  EXPECT_EQ(RewardScale().apply(-1e6f), -1e6f);
+  RunningMoments returns(1);
+  EXPECT_EQ(RewardScale(returns).apply(1e6f), 1e6f) << "nothing is known yet";
+  returns.add(std::vector<float>{101, 105, 101, 105});  // deviation 2, wherever they lie
+  const RewardScale scale(returns);
+  EXPECT_FLOAT_EQ(scale.apply(-3), -1.5f);
+  EXPECT_EQ(scale.apply(1000), 10);
+  EXPECT_EQ(scale.apply(-1000), -10);
+}
+
 TEST(Model, ActionsAreScaledToTheTasksRangeAndClipped) {
   PolicyOptions options;
   const ModelSpec gaussian = make_model_spec(options, continuous_task());

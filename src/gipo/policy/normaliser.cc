@@ -10,7 +10,7 @@
 namespace gipo {
 namespace {
 
-constexpr float kLimit = 10.0f;  // of normalised observations
+constexpr float kLimit = 10.0f;  // of normalised observations and rewards
 constexpr double kMinVariance = 1e-8;
 
 }  // namespace
@@ -49,7 +49,7 @@ void RunningMoments::load(ByteReader& in) {
   if (!(saved.count_ >= 0 && saved.count_ <= 1e18) ||
       !std::all_of(saved.mean_.begin(), saved.mean_.end(), mean_of_floats) ||
       !std::all_of(saved.square_.begin(), saved.square_.end(), sum_of_squares)) {
-    throw Error("saved moments of the observations are not those of any numbers");
+    throw Error("saved moments are not those of any numbers");
   }
   *this = std::move(saved);
 }
@@ -75,6 +75,13 @@ template <class T>
 void ObservationScale::apply(std::span<const float> rows, T* out) const {
   dense_kernels<T>().scale(rows.data(), rows.size() / mean.size(), mean.size(), mean.data(), inverse_std.data(), limit,
                            out);
+}
+
+RewardScale::RewardScale(const RunningMoments& returns) {
+  GIPO_CHECK(returns.dims() == 1);
+  if (returns.count() < 2) return;
+  factor = static_cast<float>(1.0 / std::sqrt(returns.variance(0) + kMinVariance));
+  limit = kLimit;
 }
 
 template void ObservationScale::apply<float>(std::span<const float>, float*) const;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -10,7 +11,7 @@ namespace gipo {
 class ByteReader;
 class ByteWriter;
 
-// Running count, mean and summed square deviation of every observation dimension, in double.
+// Running count, mean and summed square deviation of every column, in double.
 class RunningMoments {
  public:
   explicit RunningMoments(std::size_t dims = 0)
@@ -40,6 +41,17 @@ struct ObservationScale {
   void set(const RunningMoments& moments);
   template <class T>
   void apply(std::span<const float> rows, T* out) const;  // [n, dims]
+};
+
+// What the learner sees of a reward: divided by the deviation of the discounted returns so far, within +-limit. Without
+// any, rewards stay as they are.
+struct RewardScale {
+  float factor = 1.0f;
+  float limit = std::numeric_limits<float>::infinity();
+
+  RewardScale() = default;
+  explicit RewardScale(const RunningMoments& returns);  // of one column
+  float apply(float reward) const { return std::clamp(factor * reward, -limit, limit); }
 };
 
 }  // namespace gipo

@@ -62,6 +62,7 @@ void ReplayBuffer::insert(const Segment& segment) {
   size_ += r.length;
   inserted_ += r.length;
   moments_.add({segment.observation.data(), r.length * shape_.observation_size});
+  returns_.add({segment.discounted.data(), r.length});
 }
 
 void ReplayBuffer::push_record(const Record& r) {
@@ -204,6 +205,11 @@ std::uint64_t ReplayBuffer::evicted() const {
 void ReplayBuffer::copy_moments(RunningMoments& out) const {
   const std::lock_guard lock(mutex_);
   out = moments_;
+}
+
+void ReplayBuffer::copy_returns(RunningMoments& out) const {
+  const std::lock_guard lock(mutex_);
+  out = returns_;
 }
 
 }  // namespace gipo

@@ -47,6 +47,8 @@ class ReplayBuffer {
   std::uint64_t evicted() const;   // transitions, ever
   // Moments of every observation ever inserted, for the observation scale.
   void copy_moments(RunningMoments& out) const;
+  // The same of the discounted returns, for the scale of rewards.
+  void copy_returns(RunningMoments& out) const;
 
   void save(ByteWriter& out) const;
   // Throws Error where the bytes are not those of such a buffer, and then holds nothing.
@@ -84,7 +86,7 @@ class ReplayBuffer {
   mutable std::mutex mutex_;
   ReplayShape shape_;
   RandomStream random_;
-  RunningMoments moments_;
+  RunningMoments moments_, returns_{1};
   std::vector<Record> records_;  // ring
   std::size_t first_record_ = 0, record_count_ = 0;
   std::size_t size_ = 0, next_row_ = 0;

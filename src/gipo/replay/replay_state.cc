@@ -38,6 +38,7 @@ void ReplayBuffer::save(ByteWriter& out) const {
   const std::lock_guard lock(mutex_);
   random_.save(out);
   moments_.save(out);
+  returns_.save(out);
   out.value(inserted_);
   out.value(evicted_);
   out.value<std::uint64_t>(record_count_);
@@ -65,6 +66,7 @@ void ReplayBuffer::load(ByteReader& in) {
   try {
     random_.load(in);
     moments_.load(in);
+    returns_.load(in);
     inserted_ = in.value<std::uint64_t>();
     evicted_ = in.value<std::uint64_t>();
     for (auto left = in.value<std::uint64_t>(); left > 0; --left) load_segment(in);

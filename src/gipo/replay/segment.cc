@@ -13,6 +13,7 @@ Segment::Segment(std::size_t capacity, std::size_t observation_size, std::size_t
       action(capacity * action_dims),
       log_prob(capacity * action_dims),
       reward(capacity),
+      discounted(capacity),
       value(capacity + 1),
       advantage(capacity),
       target(capacity),
@@ -23,8 +24,8 @@ bool Segment::finite(std::size_t observation_size, std::size_t action_dims) cons
     return std::all_of(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(n), [](float x) { return std::isfinite(x); });
   };
   return all(observation, (length + 1) * observation_size) && all(action, length * action_dims) &&
-         all(log_prob, length * action_dims) && all(reward, length) && all(value, length + 1) &&
-         all(advantage, length) && all(target, length);
+         all(log_prob, length * action_dims) && all(reward, length) && all(discounted, length) &&
+         all(value, length + 1) && all(advantage, length) && all(target, length);
 }
 
 void Segment::save(ByteWriter& out) const {
@@ -40,6 +41,7 @@ void Segment::save(ByteWriter& out) const {
   out.array(action);
   out.array(log_prob);
   out.array(reward);
+  out.array(discounted);
   out.array(version);
 }
 
@@ -58,6 +60,7 @@ void Segment::load(ByteReader& in) {
   in.array_into(std::span<float>(action));
   in.array_into(std::span<float>(log_prob));
   in.array_into(std::span<float>(reward));
+  in.array_into(std::span<float>(discounted));
   in.array_into(std::span<std::int64_t>(version));
   // Beyond this no run comes; the learner takes differences.
   const auto impossible = [](std::int64_t v) { return v < 0 || v > std::int64_t{1} << 62; };

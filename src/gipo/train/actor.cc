@@ -27,7 +27,8 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
       inference_(plan.model, std::max(plan.envs_per_actor, plan.segment_length + 1)),
       observation_(plan.envs_per_actor * plan.env.observation_size),
       env_observation_(plan.env.observation_size),
-      env_action_(plan.env.action.dims()) {
+      env_action_(plan.env.action.dims()),
+      reward_(plan.segment_length) {
   auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
   if (incarnation > 0) seed = derive_seed(seed, "incarnation", incarnation);
   for (std::size_t i = 0; i < plan.envs_per_actor; ++i) {
@@ -82,6 +83,10 @@ void Actor::step_slot(std::size_t i, const DistributionView<float>& pi, const We
   if (!finite_observation(i)) return drop_segment(i, kBadObservation);
   std::copy_n(now, width, s.observation.data() + (t + 1) * width);
   s.reward[t] = reward;
+  if (plan_.config.env.normalise_rewards) {
+    slot.discounted = plan_.config.advantage.gamma * slot.discounted + static_cast<double>(reward);
+    s.discounted[t] = static_cast<float>(slot.discounted);
+  }
   s.version[t] = weights.version;
   s.terminated = result.terminated;
   s.truncated = result.truncated;
@@ -93,11 +98,16 @@ void Actor::step_slot(std::size_t i, const DistributionView<float>& pi, const We
   episodes_.push_back({index_ * plan_.envs_per_actor + i, slot.episode_number++, slot.episode_return,
                        slot.episode_length, env_steps + static_cast<std::int64_t>(plan_.envs()), weights.version,
                        result.terminated});
-  slot.episode_return = 0;
+  begin_episode(i);
+  if (!finite_observation(i)) drop_segment(i, kBadStart);
+}
+
+void Actor::begin_episode(std::size_t i) {
+  Slot& slot = slots_[i];
+  slot.episode_return = slot.discounted = 0;
   slot.episode_length = 0;
   slot.env->reset();
-  observe(slot, now);
-  if (!finite_observation(i)) drop_segment(i, kBadStart);
+  observe(slot, observation_.data() + i * plan_.env.observation_size);
 }
 
 bool Actor::finite_observation(std::size_t i) const {
@@ -118,11 +128,8 @@ void Actor::drop_segment(std::size_t i, Fault why) {
     }
     // The segment that just ended with the episode before is whole: only an open one is dropped.
     if (!slot.open.terminated && !slot.open.truncated) slot.open.clear();
-    slot.episode_return = 0;
-    slot.episode_length = 0;
     ++slot.episode_number;
-    slot.env->reset();
-    observe(slot, observation_.data() + i * plan_.env.observation_size);
+    begin_episode(i);
     why = kBadStart;
   } while (!finite_observation(i));
 }
@@ -143,13 +150,24 @@ void Actor::close(Slot& slot, const Weights& weights) {
   const float* values = inference_.values(weights, {s.observation.data(), (s.length + 1) * plan_.env.observation_size});
   std::copy_n(values, s.length + 1, s.value.data());
   const AdvantageOptions& o = plan_.config.advantage;
-  gae<float>({{s.reward.data(), s.length}, {s.value.data(), s.length + 1}, s.terminated}, static_cast<float>(o.gamma),
+  const RewardScale scale = reward_scale(s, weights);
+  std::transform(s.reward.begin(), s.reward.begin() + static_cast<std::ptrdiff_t>(s.length), reward_.begin(),
+                 [&](float r) { return scale.apply(r); });
+  gae<float>({{reward_.data(), s.length}, {s.value.data(), s.length + 1}, s.terminated}, static_cast<float>(o.gamma),
              static_cast<float>(o.lambda), {s.advantage.data(), s.length}, {s.target.data(), s.length});
   if (spare_.empty()) spare_.emplace_back(plan_.segment_length, plan_.env.observation_size, plan_.env.action.dims());
   finished_.push_back(std::move(s));
   s = std::move(spare_.back());
   spare_.pop_back();
   s.clear();
+}
+
+// The segment's own returns count too: at the start of a run there are no others.
+RewardScale Actor::reward_scale(const Segment& s, const Weights& weights) {
+  if (!plan_.config.env.normalise_rewards) return {};
+  returns_ = weights.returns;
+  returns_.add({s.discounted.data(), s.length});
+  return RewardScale(returns_);
 }
 
 void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
@@ -181,6 +199,7 @@ void Actor::save(ByteWriter& out) const {
     slot.action_random.save(out);
     slot.open.save(out);
     out.value(slot.episode_return);
+    out.value(slot.discounted);
     out.value(slot.episode_length);
     out.value(slot.episode_number);
     out.value(slot.sequence);
@@ -196,6 +215,7 @@ void Actor::load(ByteReader& in) {
     slot.action_random.load(in);
     slot.open.load(in);
     slot.episode_return = in.value<double>();
+    slot.discounted = in.value<double>();
     slot.episode_length = in.value<std::int64_t>();
     slot.episode_number = in.value<std::int64_t>();
     slot.sequence = in.value<std::uint64_t>();
@@ -210,7 +230,8 @@ bool Actor::can_go_on(const Slot& slot) const {
   const auto count = [](std::int64_t v) { return v >= 0 && v <= std::int64_t{1} << 62; };
   return slot.env->running() && s.length < plan_.segment_length && !s.terminated && !s.truncated &&
          possible_actions(plan_.model.distribution.choices, {s.action.data(), s.length * plan_.env.action.dims()}) &&
-         count(slot.episode_length) && count(slot.episode_number) && count(slot.faults);
+         std::isfinite(slot.discounted) && count(slot.episode_length) && count(slot.episode_number) &&
+         count(slot.faults);
 }
 
 }  // namespace gipo

@@ -65,7 +65,7 @@ class Actor {
     std::unique_ptr<Env> env;
     RandomStream action_random;
     Segment open;
-    double episode_return = 0;
+    double episode_return = 0, discounted = 0;
     std::int64_t episode_length = 0, episode_number = 0;
     std::uint64_t sequence = 0;
     std::int64_t faults = 0;  // in a row, without a whole segment between them
@@ -77,6 +77,8 @@ class Actor {
   bool can_go_on(const Slot& slot) const;
   void step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights, std::int64_t env_steps);
   void close(Slot& slot, const Weights& weights);
+  RewardScale reward_scale(const Segment& s, const Weights& weights);
+  void begin_episode(std::size_t i);
   void observe(const Slot& slot, float* out);
 
   const Plan& plan_;
@@ -87,6 +89,8 @@ class Actor {
   std::vector<float> observation_;       // [envs, observation_size] now
   std::vector<double> env_observation_;  // [observation_size]
   std::vector<double> env_action_;       // [action_dims]
+  std::vector<float> reward_;            // [segment_length] of a segment, scaled
+  RunningMoments returns_{1};
   std::vector<Segment> finished_, spare_;
   std::vector<Episode> episodes_;
   std::uint64_t rejected_ = 0;

@@ -143,10 +143,7 @@ void Trainer::run_async() {
         const std::lock_guard lock(shared.mutex);
         take_reports();
       }
-      if (plan_.config.env.normalise_observations) {
-        replay_.copy_moments(moments_);
-        learner_->set_observation_scale(moments_);
-      }
+      set_scales();
       update(**batch);
       shared.free_batches.push(*batch);
       shared.pacer.updated(learner_->version());

@@ -50,6 +50,7 @@ class Planner {
     plan_.config = c_;
     plan_.dial_updates = c_.learner.updates;
     set_env();
+    check_rewards();
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env); });
     set_name();
@@ -78,6 +79,16 @@ class Planner {
       plan_.env = make_env(known.id, c_.env.time_limit, plan_.config.env_options)->spec();
     } catch (const Error& e) {
       refuse({"env.options.xml_file", "env.options.main_body", "env.id"}, e.what());
+    }
+  }
+
+  void check_rewards() const {
+    if (c_.env.normalise_rewards && c_.env.reward_scale != 1.0) {
+      refuse(
+          {"env.reward_scale", "env.normalise_rewards"},
+          fmt::format("env.reward_scale = {} is not accepted with env.normalise_rewards = true, which makes the scale: "
+                      "leave it out",
+                      c_.env.reward_scale));
     }
   }
 

@@ -55,6 +55,12 @@ TEST(Plan, ThreeThatDoNotFitAreRefused) {
        "leave one out"}));
 }
 
+TEST(Plan, NormalisedRewardsHaveNoOtherScale) {
+  EXPECT_TRUE(refused({"env.normalise_rewards=true", "env.reward_scale=0.1"},
+                      {"--set: ", "env.reward_scale = 0.1", "env.normalise_rewards = true", "leave it out"}));
+  EXPECT_TRUE(plan_of({"env.normalise_rewards=true"}).config.env.normalise_rewards);
+}
+
 TEST(Plan, CustomWantsTwo) {
   EXPECT_TRUE(refused({"staleness.regime=custom"}, {"--set: ", "staleness.regime = \"custom\" wants two of",
                                                     "replay.capacity", "staleness.window"}));

@@ -72,10 +72,7 @@ void Trainer::run_lockstep() {
               plan_.env.action.dims());
   while (!finished() && !interrupted()) {
     collect(plan_.env_steps_due(learner_->version()));
-    if (plan_.config.env.normalise_observations && !plan_.on_policy()) {
-      replay_.copy_moments(moments_);
-      learner_->set_observation_scale(moments_);
-    }
+    if (!plan_.on_policy()) set_scales();
     if (!replay_.sample(batch)) {
       throw RunError(
           fmt::format("the replay is empty after {} env steps: all {} segments were rejected because they "
@@ -91,16 +88,27 @@ void Trainer::run_lockstep() {
   }
 }
 
+// From all that the replay was ever given.
+void Trainer::set_scales() {
+  if (plan_.config.env.normalise_observations) {
+    replay_.copy_moments(moments_);
+    learner_->set_observation_scale(moments_);
+  }
+  if (plan_.config.env.normalise_rewards) {
+    replay_.copy_returns(returns_);
+    learner_->set_reward_scale(returns_);
+  }
+}
+
 // Rounds of one step by every environment, until `due` steps have been taken. Actors do not meet within a collection,
 // and what they finished is taken in their order: the number of threads cannot be seen in the result.
 void Trainer::collect(std::int64_t due) {
   const auto per_round = static_cast<std::int64_t>(plan_.envs());
   if (env_steps_ >= due) return;
   const std::int64_t rounds = (due - env_steps_ + per_round - 1) / per_round;
-  if (plan_.on_policy() && plan_.config.env.normalise_observations) {
-    // The scale holds still while a rollout is collected and learned from, so that the first pass is on-policy.
-    replay_.copy_moments(moments_);
-    learner_->set_observation_scale(moments_);
+  if (plan_.on_policy()) {
+    // The scales hold still while a rollout is collected and learned from, so that the first pass is on-policy.
+    set_scales();
     store_.publish(*learner_);
   }
   const std::shared_ptr<const Weights> weights = store_.get();

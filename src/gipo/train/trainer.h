@@ -51,6 +51,7 @@ class Trainer {
 
  private:
   void run_lockstep();
+  void set_scales();
   void collect(std::int64_t due);
   void run_async();
   // Without the actors where they are on their way (async) or in the middle of a collection (a failure).
@@ -82,7 +83,7 @@ class Trainer {
   std::unique_ptr<Learner> learner_;
   WeightStore store_;
   std::vector<std::unique_ptr<Actor>> actors_;
-  RunningMoments moments_;
+  RunningMoments moments_, returns_{1};  // copies of the replay's
   CheckpointWriter checkpoints_;
   double checkpoint_seconds_ = 0;  // when the last one was begun
   bool checkpoint_due_ = false;

@@ -47,6 +47,27 @@ class Faulty final : public Env {
 const RegisterEnv kFaulty{{"Faulty-v0", "for tests", 1, ActionSpace::discrete(2), 30},
                           [] { return std::make_unique<Faulty>(); }};
 
+// Its rewards are in units of the test's choice.
+std::atomic<double> units{1};
+
+class Units final : public Env {
+ public:
+  Units() : Env({"Units-v0", "for tests", 1, ActionSpace::discrete(2), 30}) {}
+  void observe(std::span<double> observation) const override { observation[0] = state_; }
+  void save_physics(ByteWriter& out) const override { out.value(state_); }
+  void load_physics(ByteReader& in) override { state_ = in.value<double>(); }
+
+ private:
+  void start_episode(RandomStream& random) override { state_ = random.uniform(); }
+  Outcome advance(std::span<const double> action) override {
+    state_ = 0.9 * state_ + action[0];
+    return {units * state_, false};
+  }
+  double state_ = 0;
+};
+const RegisterEnv kUnits{{"Units-v0", "for tests", 1, ActionSpace::discrete(2), 30},
+                         [] { return std::make_unique<Units>(); }};
+
 class Training : public ::testing::Test {
  protected:
   Training() {
@@ -155,6 +176,32 @@ TEST_F(Training, OnPolicyLearnsFromEachRolloutAloneAndStartsAtRatioOne) {
       EXPECT_NEAR(figure("d95"), 0, 1e-4) << update;
     }
   }
+}
+
+// Rewards that differ by a power of two, with the deviation divided out, are the same rewards.
+TEST_F(Training, NormalisedRewardsTeachTheSameInAnyUnits) {
+  auto& c = loaded_.config;
+  c.env.id = "Units-v0";
+  c.env.normalise_rewards = true;
+  const auto value_loss = [&](const std::string& name, double unit) {
+    units = unit;
+    run(name);
+    std::istringstream lines(file(name, "metrics.jsonl"));
+    double sum = 0;
+    for (std::string line; std::getline(lines, line);)
+      sum += nlohmann::json::parse(line).at("value_loss").get<double>();
+    return sum;
+  };
+  const double replayed = value_loss("a", 1);
+  EXPECT_NEAR(value_loss("b", 1024), replayed, 1e-3 * replayed);
+  c.staleness.regime = "on_policy";
+  c.staleness.actors = 1;
+  c.advantage.mode = "stored";
+  c.replay.capacity = 128;
+  const double stored = value_loss("c", 1);
+  EXPECT_NEAR(value_loss("d", 1024), stored, 1e-3 * stored);
+  c.env.normalise_rewards = false;
+  EXPECT_GT(value_loss("e", 1024), 1000 * stored);
 }
 
 // 100 short episodes suffice; resumed it stays solved, and with another aim it goes on.

@@ -22,6 +22,7 @@ class CountingLearner : public Learner {
   std::int64_t version() const override { return version_; }
   std::int64_t skipped_updates() const override { return 0; }
   void set_observation_scale(const RunningMoments&) override {}
+  void set_reward_scale(const RunningMoments&) override {}
   void copy_weights(Weights& out) const override {
     out.version = version_;
     const auto value = static_cast<float>(version_);
