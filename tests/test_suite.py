@@ -307,10 +307,25 @@ def test_run_folder_of_another_version_or_other_options_is_named_and_untouched(s
     refused("surrogate.epsilon was 0.2 and is now 0.3")
 
 
-@pytest.mark.parametrize("name", ["classic_stale", "classic_fresh", "reuse"])
+SUITES = {"classic_stale": 1120, "classic_fresh": 1120, "reuse": 1920, "mujoco_stale": 650, "mujoco_fresh": 650}
+
+
+@pytest.mark.parametrize("name", SUITES)
 def test_suites_of_the_repository_are_whole(gipo, name):
     root = Path(__file__).resolve().parent.parent
     done = gipo("suite", root / "suites" / f"{name}.toml", "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["rows"]) in (1120, 1920)
+    assert len(json.loads(done.stdout)["rows"]) == SUITES[name]
     assert gipo.entries() == []
+
+
+def test_a_part_can_be_run_first_and_the_rest_later(suite):
+    done = suite("suite", "suite.toml", "--out", "out", "--task", "Acrobot-v1", "--seed", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    first = json.loads(done.stdout)["rows"]
+    assert {(r["task"], r["seed"]) for r in first} == {("Acrobot-v1", 2)} and len(first) == 4
+    done = suite("suite", "suite.toml", "--out", "out", "--task", "Acrobot-v1", "--dry-run", "--json")
+    states = [row["state"] for row in json.loads(done.stdout)["rows"]]
+    assert (states.count("done"), states.count("waiting")) == (4, 4)
+    done = suite("suite", "suite.toml", "--out", "out", "--task", "Acrobat-v1")
+    assert done.returncode == 2 and "no task Acrobat-v1 (did you mean Acrobot-v1?)" in done.stderr
