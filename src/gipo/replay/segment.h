@@ -22,14 +22,14 @@ struct Segment {
   double first_env_step = 0;   // environment steps of the whole run when its first step was taken
   double env_step_stride = 0;  // environment steps of the whole run between two of its steps
 
-  std::vector<float> observation;  // [T+1, observation_size]; the last row is the true final observation
-  std::vector<float> action;       // [T, action_dims]
-  std::vector<float> log_prob;     // [T, action_dims] of the behaviour policy; the joint one is the row's sum
-  std::vector<float> reward;       // [T] as the task gave them, times env.reward_scale
-  std::vector<float> discounted;   // [T] return of the episode so far, discounted; zeros unless rewards are normalised
-  std::vector<float> value;        // [T+1] by the critic at collection
-  std::vector<float> advantage;    // [T] GAE from these values
-  std::vector<float> target;       // [T]
+  std::vector<float> observation;     // [T+1, observation_size]; the last row is the true final observation
+  std::vector<float> action;          // [T, action_dims]
+  std::vector<float> log_prob;        // [T, action_dims] of the behaviour policy; the joint one is the row's sum
+  std::vector<float> reward;          // [T] times env.reward_scale
+  std::vector<float> discounted;      // [T] return of the episode so far; zeros unless env.normalise_rewards
+  std::vector<float> value;           // [T+1] by the critic at collection
+  std::vector<float> advantage;       // [T] GAE from these values
+  std::vector<float> target;          // [T]
   std::vector<std::int64_t> version;  // [T] of the behaviour policy
 
   void clear() { length = 0, terminated = truncated = false; }
