@@ -299,6 +299,11 @@ class Singles:
                 ends |= STARTED
             flags[i] = ends
 
+    def close(self):
+        for env in self.envs:
+            if hasattr(env, "close"):
+                env.close()
+
 
 class Pool:
     """One EnvPool, made at the first reset: its seeds cannot be given later."""
@@ -361,6 +366,10 @@ class Pool:
         again = (command[at] == STEP_AND_LEAVE) | ((command[at] == STEP_AND_RESTART) & (ends != 0))
         self.restart(slots, at[again])
 
+    def close(self):
+        if self.pool is not None:
+            self.pool.close()
+
 
 def describe(host, setup):
     if width(host.observation_space) == 0:
@@ -399,6 +408,7 @@ def users_traceback(error):
 
 
 def serve():
+    sys.stdout.reconfigure(line_buffering=True)  # what is printed is seen at once
     setup = receive()
     if np is None:
         raise Mistake(f"{sys.executable} needs the package numpy: install it there, or choose another Python with "
@@ -416,6 +426,7 @@ def serve():
     while os.read(CHANNEL, 1):
         carry_out(slots)
         os.write(CHANNEL, b".")
+    host.close()
 
 
 def main():

@@ -134,7 +134,9 @@ Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options,
   }
 }
 
-Bridge::~Bridge() = default;
+Bridge::~Bridge() {
+  for (Worker& worker : workers_) worker.process->dismiss();  // all at once
+}
 
 Bridge::Place Bridge::place_of(std::size_t i) const {
   std::size_t w = 0;
