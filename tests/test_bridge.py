@@ -274,7 +274,7 @@ def kill_workers(gipo, tmp_path, seconds, every):
     pids.mkdir()
     options = {
         "env.id": SAMPLES + "ReportsItself", "env.options.folder": pids, "env.workers": 2, "run.mode": "async",
-        "learner.updates": 100000000, "log.every_updates": 100, "staleness.actors": 2, "replay.capacity": 20000,
+        "env.max_deaths": 100, "learner.updates": 100000000, "log.every_updates": 100, "staleness.actors": 2, "replay.capacity": 20000,
         "staleness.regime": "custom", "staleness.env_steps_per_update": 8, "replay.segment_length": 16,
     }
     process = start(gipo, "killed", options)
@@ -282,11 +282,12 @@ def kill_workers(gipo, tmp_path, seconds, every):
     wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, 60, "no update")
     kills, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
+        wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
         time.sleep(every)
         assert process.poll() is None, process.stderr.read()
-        os.kill(alive(pids)[kills % len(alive(pids))], signal.SIGKILL)
+        os.kill(alive(pids)[kills % 4], signal.SIGKILL)
         kills += 1
-    time.sleep(1)
+    wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130, process.stderr.read()
     return run, kills, alive(pids)
@@ -297,8 +298,9 @@ def test_killed_workers_cost_their_open_segments_alone(gipo, tmp_path, seconds, 
     run, kills, left = kill_workers(gipo, tmp_path, seconds, every)
     done = summary(run)
     # Each actor has four environments in two workers: a death costs two environments their open segments.
-    assert kills > 0 and done["counts"]["faults"] == {"worker_died": 2 * kills}
-    assert done["counts"]["rejected_segments"] == 2 * kills
+    # One that has just been started may have none.
+    died = done["counts"]["rejected_segments"]
+    assert 2 <= died <= 2 * kills and done["counts"]["faults"] == {"worker_died": died}
     assert left == []
     episodes = json_lines(run / "episodes.jsonl")
     # Those that were cut short have no line, but their numbers are taken.
@@ -307,18 +309,18 @@ def test_killed_workers_cost_their_open_segments_alone(gipo, tmp_path, seconds, 
         numbers = [e["episode"] for e in episodes if e["env"] == env]
         assert numbers == sorted(set(numbers))
         missing += numbers[-1] + 1 - len(numbers)
-    assert 2 * kills - 4 <= missing <= 2 * kills
+    assert died - 8 <= missing <= died
     assert {e["length"] for e in episodes} == {20}
     # Every step but the lost ones is in the replay, has left it, or waits in an open segment.
     stored = done["counts"]["replay_size"] + done["counts"]["replay_evicted"]
-    assert 0 <= done["env_steps"] - stored <= 16 * (2 * kills + 8)
-    print(f"{kills} kills: {done['env_steps']} env steps, {stored} of them stored, {len(episodes)} episodes")
+    assert 0 <= done["env_steps"] - stored <= 16 * (died + 8)
+    print(f"{kills} kills, {died} segments dropped: {done['env_steps']} env steps, {stored} of them stored, {len(episodes)} episodes")
 
 
 def test_nothing_is_left_when_the_program_is_killed(gipo, tmp_path):
     pids = tmp_path / "pids"
     pids.mkdir()
-    options = {"env.id": SAMPLES + "Slow", "env.options.folder": pids, "learner.updates": 100000000,
+    options = {"env.id": SAMPLES + "Slow", "env.options.folder": pids, "learner.updates": 1000000,
                "run.mode": "async", "env.workers": 2}
     process = start(gipo, "killed", options)
     wait_for(lambda: len(alive(pids)) == 4, 60, "no workers")

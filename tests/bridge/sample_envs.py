@@ -252,9 +252,9 @@ class SameStarts(CartPoleEnv):
     def reset(self, *, seed=None, options=None):
         observation, info = super().reset(seed=seed)
         if seed is not None:
-            # The worker is given the upper bits of what the program gives its own environment of the same number.
+            # What the worker gives follows from what the native environment of the same number would be given.
             seeds = [derive_seed(self.root_seed, "env", i) for i in range(64)]
-            known = [s for s in seeds if s >> 33 == seed]
+            known = [s for s in seeds if derive_seed(s, "worker") >> 33 == seed]
             self.key, self.drawn = (derive_seed(known[0], "env") if known else None), 0
         if self.key is not None:
             self.state = np.array([-0.05 + 0.1 * self.uniform() for _ in range(4)])

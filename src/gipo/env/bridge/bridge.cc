@@ -173,6 +173,10 @@ void Bridge::exchange(std::size_t index) {
     worker.ordered = false;
     worker.sent = true;
   }
+  settle(index);
+}
+
+void Bridge::settle(std::size_t index) {
   Worker& worker = workers_[index];
   if (worker.sent && !finish_round(worker)) replace(worker);
 }

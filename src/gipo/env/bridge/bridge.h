@@ -43,10 +43,12 @@ class Bridge {
   const Slots& slots(std::size_t worker) const;
   std::uint64_t incarnation(std::size_t worker) const;
   std::uint64_t rounds(std::size_t worker) const;  // of commands that it has carried out
-  void order(const Place& place, Command command);
-  // Sends what was ordered, of all workers, and waits for this one. Where it died, a new one is there when this
-  // returns and its incarnation is another. Throws Error for an exception of the environment's code, RunError for a
-  // worker that keeps dying.
+  void order(const Place& place, Command command);  // of a worker at rest
+  // Waits for a round under way, and sends none. Where the worker died, a new one is there when this returns and its
+  // incarnation is another. Throws Error for an exception of the environment's code, RunError for a worker that keeps
+  // dying.
+  void settle(std::size_t worker);
+  // Sends what was ordered, of all workers, and waits for this one as settle does.
   void exchange(std::size_t worker);
   const std::string& last_death() const { return last_death_; }
 

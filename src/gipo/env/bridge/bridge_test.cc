@@ -162,6 +162,7 @@ TEST_F(BridgeTest, ADeadWorkerCostsItsOwnEpisodesAlone) {
 TEST_F(BridgeTest, ALostNeighbourIsToldOnce) {
   auto envs = make(2, 1);
   for (auto& env : envs) env->reset(1);
+  for (auto& env : envs) EXPECT_EQ(seen(*env)[1], 0);
   EXPECT_EQ(step(*envs[0], 2).fault, kWorkerDied);
   envs[0]->reset();
   EXPECT_EQ(step(*envs[0], 0).fault, nullptr);
