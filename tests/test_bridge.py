@@ -336,3 +336,45 @@ def test_workers_end_with_a_run_that_finishes(gipo, tmp_path):
     pids.mkdir()
     gipo.train("r", {"env.id": SAMPLES + "ReportsItself", "env.options.folder": pids, "env.workers": 2})
     assert len(list(pids.iterdir())) > 2 and alive(pids) == []
+
+
+# EnvPool, which `make setup` does not install: wherever a Python here has it.
+
+
+def python_with_envpool():
+    for python in (sys.executable, str(HERE.parents[1] / ".venv-peers/bin/python")):
+        if Path(python).exists() and subprocess.run([python, "-c", "import envpool"], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
+@pytest.fixture(scope="module")
+def envpool():
+    python = python_with_envpool()
+    if python is None:
+        pytest.skip("no Python here has envpool")
+    return {"env.python": python, "env.count": 3}
+
+
+def test_a_pool_repeats_itself_and_keeps_final_observations(gipo, envpool):
+    options = envpool | {"env.id": "envpool:CartPole-v1"}
+    first = trained(gipo, "a", options)
+    assert trained(gipo, "b", options | {"env.options.num_threads": 1}) == first
+    assert trained(gipo, "c", options | {"run.seed": 2}) != first
+    episodes = [json.loads(line) for line in first["episodes.jsonl"].splitlines()]
+    # One reward of 1 for every step: none is lost at the ends, and no reset is taken for a step.
+    assert len(episodes) > 10 and all(e["return"] == e["length"] for e in episodes)
+    assert summary(Path(gipo.folder, "runs", "a"))["engine"].startswith("EnvPool ")
+
+
+def test_a_pool_takes_a_time_limit_and_speaks_of_success(gipo, envpool):
+    options = envpool | {"env.id": "envpool:MetaWorld/DoorOpen-v3", "env.time_limit": 10, "learner.updates": 20}
+    run = gipo.train("door", options)
+    episodes = json_lines(run / "episodes.jsonl")
+    assert {(e["length"], e["terminated"], e["success"]) for e in episodes} == {(10, False, False)}
+    assert summary(run)["eval_return"]["success_rate"] == 0
+
+
+def test_an_unknown_pool_is_named_with_the_nearest(gipo, envpool):
+    done = gipo("train", *settings(envpool | {"env.id": "envpool:CartPole-v9"}))
+    assert done.returncode == 2 and "does not know CartPole-v9; the nearest: CartPole-v1" in done.stderr

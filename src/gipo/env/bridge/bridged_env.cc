@@ -70,14 +70,12 @@ class BridgedEnv final : public Env {
     if (!lost() && bridge_->rounds(place_.worker) < due_) bridge_->exchange(place_.worker);
   }
 
-  // A stream of its own for each incarnation: what was played is not played again. 31 bits, as any package takes.
   void order_reset() const {
     bridge_->settle(place_.worker);
-    const bool seed = new_seed_ || lost();
+    if (new_seed_) bridge_->seed(place_, seed_);
+    const bool seeded = new_seed_ || lost();
     incarnation_ = bridge_->incarnation(place_.worker);
-    const std::uint64_t own = derive_seed(seed_, "worker", incarnation_) >> 33;
-    slots().seed()[place_.slot] = seed ? static_cast<std::int64_t>(own) : -1;
-    order(Command::kReset);
+    order(seeded ? Command::kSeededReset : Command::kReset);
     new_seed_ = false;
     resetting_ = true;
   }
