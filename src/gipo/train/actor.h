@@ -25,6 +25,7 @@ struct Episode {
   std::int64_t env_steps = 0;  // of the run, when it ended
   std::int64_t version = 0;    // of the policy that took its last step
   bool terminated = false;
+  Success success = {};
 };
 
 // Rejected segments by the name of their fault.
@@ -67,6 +68,7 @@ class Actor {
     Segment open;
     double episode_return = 0, discounted = 0;
     std::int64_t episode_length = 0, episode_number = 0;
+    Success success = {};  // of the episode so far
     std::uint64_t sequence = 0;
     std::int64_t faults = 0;  // in a row, without a whole segment between them
   };
@@ -75,7 +77,10 @@ class Actor {
   void drop_segment(std::size_t i, Fault why);
   bool finite_observation(std::size_t i) const;
   bool can_go_on(const Slot& slot) const;
-  void step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights, std::int64_t env_steps);
+  void choose_action(std::size_t i, const DistributionView<float>& pi);
+  void step_slot(std::size_t i, const Weights& weights, std::int64_t env_steps);
+  // The first observations; those of other processes may take their time.
+  void look();
   void close(Slot& slot, const Weights& weights);
   RewardScale reward_scale(const Segment& s, const Weights& weights);
   void begin_episode(std::size_t i);
@@ -88,9 +93,10 @@ class Actor {
   Inference inference_;
   std::vector<float> observation_;       // [envs, observation_size] now
   std::vector<double> env_observation_;  // [observation_size]
-  std::vector<double> env_action_;       // [action_dims]
+  std::vector<double> env_action_;       // [envs, action_dims]
   std::vector<float> reward_;            // [segment_length] of a segment, scaled
   RunningMoments returns_{1};
+  bool looked_ = false;
   std::vector<Segment> finished_, spare_;
   std::vector<Episode> episodes_;
   std::uint64_t rejected_ = 0;
