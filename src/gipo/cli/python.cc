@@ -26,6 +26,8 @@ fs::path package_root() {
 
 std::string find_python(const fs::path& root) {
   if (const char* chosen = std::getenv("GIPO_PYTHON")) return chosen;
+  const fs::path beside = fs::path(own_path()).parent_path() / "python";
+  if (fs::is_regular_file(beside)) return beside.string();
   const fs::path own = root / ".venv" / "bin" / "python";
   return !root.empty() && fs::exists(own) ? own.string() : "python3";
 }
