@@ -1,7 +1,6 @@
 """`gipo.train` and what comes of it: the same run as the command line's, callbacks, Ctrl-C, run folders, policies."""
 
 import io
-import json
 import os
 import re
 import signal
@@ -149,22 +148,28 @@ except KeyboardInterrupt:
 """
 
 
+def wait_for(condition, process):
+    while not condition():
+        assert process.poll() is None
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("callback", ["callback", "None"])
 def test_ctrl_c_saves_and_raises(tmp_path, callback):
-    script = INTERRUPTED.format(options=OPTIONS | {"learner.updates": 10_000_000}, callback=callback)
+    script = INTERRUPTED.format(options=OPTIONS | {"learner.updates": 200_000}, callback=callback)
     process = subprocess.Popen(
         [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT / "python")},
     )  # fmt: skip
-    if callback == "None":
-        while not (tmp_path / "runs/a/log.txt").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        time.sleep(0.3)
-    else:
-        assert process.stdout.readline() == "running\n"
-    process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=30)
+    try:
+        if callback == "None":
+            wait_for(lambda: (tmp_path / "runs/a/metrics.jsonl").exists(), process)
+        else:
+            assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert out == "interrupted interrupted\n" and errors.strip().endswith("KeyboardInterrupt")
     updates = library.Run(tmp_path / "runs/a").summary["updates"]
     assert library.resume(tmp_path / "runs/a", updates=updates + 10, progress=False).summary["updates"] == updates + 10
@@ -196,7 +201,7 @@ def test_files_of_a_run_come_as_arrays(finished):
 def test_plot_shows_the_run(finished, tmp_path):
     figure = finished.plot()
     returns, fractions = figure.axes
-    assert "training return" in returns.get_title() and len(returns.lines) == 1 and len(fractions.lines) == 3
+    assert "training return" in returns.get_title("left") and len(returns.lines) == 1 and len(fractions.lines) == 3
     figure.savefig(tmp_path / "run.png")
     assert (tmp_path / "run.png").stat().st_size > 10_000
 

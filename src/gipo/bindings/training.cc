@@ -73,6 +73,10 @@ nb::dict to_dict(const Progress& p) {
   return figures;
 }
 
+void check_signals() {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -86,14 +90,15 @@ class Session {
   void run(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint) {
     if (!listeners_.start.is_none()) listeners_.start(plan.name, dial(plan));
     {
-      const nb::gil_scoped_release released;
       const InterruptGuard guard(stop_, listeners_.main_thread);
+      check_signals();  // Ctrl-C of before: nobody would hear of it
+      const nb::gil_scoped_release released;
       Trainer trainer(plan, folder, hooks());
       if (checkpoint) trainer.restore(*checkpoint);
       trainer.run();
     }
     if (raised_) std::rethrow_exception(raised_);
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    check_signals();
   }
 
  private:
