@@ -16,6 +16,7 @@
 
 #include "gipo/core/checksum.h"
 #include "gipo/core/files.h"
+#include "gipo/core/python.h"
 
 // CMake defines these for this file alone: the pinned versions, the pip that installs them, and where the wheels lay
 // when it was configured: empty where pip built this in an environment that is gone.
@@ -39,7 +40,7 @@ std::vector<fs::path> own_packages() {
   if (own.filename().string().starts_with("_core.")) return {own.parent_path().parent_path()};
   std::vector<fs::path> places;
   std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  const fs::path program = own_path();
   for (const auto& entry : fs::directory_iterator(program.parent_path().parent_path() / "lib", ignored)) {
     if (entry.path().filename().string().starts_with("python3")) places.push_back(entry.path() / "site-packages");
   }
