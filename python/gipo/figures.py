@@ -189,7 +189,7 @@ def run_figure(run: RunData, title: str) -> Figure:
     """One run: the return of its training episodes, and beside it what its old data did."""
     group = {title: [run]}
     with plt.rc_context(STYLE):
-        figure, (returns, fractions) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+        figure, (returns, fractions) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         learning_curves(returns, group)
         returns.set_title(f"{title}: training return")
         grid = env_step_grid(group)
@@ -201,7 +201,7 @@ def run_figure(run: RunData, title: str) -> Figure:
         fractions.set_title("Old samples")
         fractions.set_ylabel("fraction")
         fractions.set_ylim(0, 1)
-        fractions.legend()
+        figure.legend(*fractions.get_legend_handles_labels(), loc="outside lower right", ncols=len(labels))
     plt.close(figure)  # whoever holds it shows it; pyplot would show it a second time
     return figure
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from os import PathLike, fspath
 from typing import Any
 
@@ -16,7 +15,7 @@ MAX_LOG_RATIO = 20.0  # log ratios are clamped to this before anything is comput
 
 
 class Surrogate:
-    """A surrogate objective, its policy gradient being E[m A grad log pi]: `multiplier` is m, `loss` minus the objective.
+    """A surrogate objective. Its policy gradient is E[m A grad log pi]: `multiplier` is m, `loss` minus the objective.
 
     Arrays of any shapes that broadcast; computed and returned in float32 where both are, else in float64.
     """
@@ -24,7 +23,7 @@ class Surrogate:
     def __init__(self, name: str, **options: Value) -> None:
         self.name = name
         self.options = options
-        self._core = _core.Surrogate(name, {key: plain(key, value) for key, value in options.items()})
+        self._core = _core.Surrogate(name, {key: plain(key, v, "gipo.surrogate") for key, v in options.items()})
 
     @property
     def clips_to_zero(self) -> bool:
@@ -178,7 +177,7 @@ def certify(run: str | PathLike[str] | None = None, **inputs: float) -> dict[str
         out["greatest_sigma"] = _core.greatest_sigma(
             wanted["interval"], out["advantage_bound"], out["samples"], out["alpha"]
         )
-    return {key: math.nan if value is None else value for key, value in out.items()}
+    return out
 
 
 def _contiguous(*arrays: ArrayLike) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ Value = bool | int | float | str | list[int] | list[float]
 
 
 def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
-    """{"surrogate": {"sigma": 0.5}}, {"surrogate.sigma": 0.5} and {"surrogate__sigma": 0.5} as {"surrogate.sigma": 0.5}.
+    """By full name: {"surrogate": {"sigma": 0.5}} and {"surrogate__sigma": 0.5} become {"surrogate.sigma": 0.5}.
 
     None leaves an option as it is.
     """
@@ -30,7 +30,7 @@ def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     return flat
 
 
-def plain(key: str, value: Any) -> Value:
+def plain(key: str, value: Any, where: str = "gipo.train") -> Value:
     """The value as the compiled module takes it."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -43,5 +43,5 @@ def plain(key: str, value: Any) -> Value:
     elif isinstance(value, (bool, int, float, str)):
         return value
     raise _core.ConfigError(
-        f"gipo.train: {key} = {value!r} is not accepted: wanted True or False, a number, text or a list of numbers"
+        f"{where}: {key} = {value!r} is not accepted: wanted True or False, a number, text or a list of numbers"
     )

@@ -70,7 +70,7 @@ class ProgressLine:
 
 
 class TrainingLine:
-    """One run that trains in this process: a line that refreshes on a terminal and in a notebook, plain lines elsewhere."""
+    """A run that trains in this process: a line that refreshes on a terminal and in a notebook; plain ones elsewhere."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream

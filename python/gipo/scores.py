@@ -60,7 +60,7 @@ def aggregate(
 def performance_profile(
     scores: Scores, taus: ArrayLike, *, repetitions: int = 2_000, confidence: float = 0.95, seed: int = 1
 ) -> np.ndarray:
-    """The fraction of runs that score above each of `taus`, ascending, with its interval: [taus, 3] value, low, high."""
+    """The fraction of runs above each of `taus`, ascending, with its interval: [taus, 3] value, low, high."""
     points = np.asarray(taus, dtype=float)
     if points.ndim != 1 or np.any(np.diff(points) < 0):
         raise _core.ConfigError("gipo.performance_profile: taus must be a list of numbers in ascending order")

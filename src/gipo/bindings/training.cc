@@ -30,12 +30,12 @@ struct Listeners {
 };
 
 // Ctrl-C while Python's lock is released: Python's own handler only takes a note of it. This one also ends the run.
-std::atomic<bool>* run_to_stop = nullptr;
+std::atomic<std::atomic<bool>*> run_to_stop{nullptr};
 struct sigaction previous_action;
-static_assert(std::atomic<bool>::is_always_lock_free);
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::atomic<bool>*>::is_always_lock_free);
 
 extern "C" void on_interrupt(int signal) {
-  if (run_to_stop) run_to_stop->store(true);
+  if (std::atomic<bool>* stop = run_to_stop) stop->store(true);
   if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN)
     previous_action.sa_handler(signal);
 }
