@@ -37,11 +37,14 @@ die() {
   exit 1
 }
 
-# The first Python that is new enough and can make environments. Debian's own lacks ensurepip without python3-venv.
+# The first Python that is new enough, can make environments, and has the headers for modules in C++. Debian's own lacks
+# ensurepip without python3-venv and the headers without python3-dev.
 find_python() {
   local candidate
   for candidate in python3 /usr/bin/python3; do
-    if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+    if "$candidate" -c 'import ensurepip, os, sys, sysconfig, venv
+sys.exit(sys.version_info < (3, 11) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' \
+      >/dev/null 2>&1; then
       echo "$candidate"
       return
     fi
@@ -62,7 +65,7 @@ install_packages() {
     installed "$package" || missing+=("$package")
   done
   # Another Python (pyenv, conda) will do: the system's is asked for only where none is usable.
-  find_python >/dev/null || missing+=(python3 python3-venv)
+  find_python >/dev/null || missing+=(python3 python3-venv python3-dev)
   if ((${#missing[@]} == 0)) && [[ -z "$(wanted_browser)" ]]; then
     say "all Debian packages are there"
     return
@@ -96,7 +99,7 @@ check_tools() {
   for tool in "${tools[@]}"; do
     command -v "$tool" >/dev/null || absent+=("$tool")
   done
-  find_python >/dev/null || absent+=("python3 (3.11 or later, with venv)")
+  find_python >/dev/null || absent+=("python3 (3.11 or later, with venv and headers)")
   say "no apt-get here; these must be there, under the names your system has for them: ${packages[*]} python3"
   ((${#absent[@]} == 0)) || die "not found: ${absent[*]}"
   say "the tools are there; going on"

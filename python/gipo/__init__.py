@@ -1,1 +1,49 @@
-"""The Python side of gipo: starts runs of the trainer, reads what they wrote and draws it."""
+"""Trains reinforcement-learning policies from replay of any age; docs/python.md is the tour.
+
+    run = gipo.train(env="CartPole-v1", learner__updates=2000)
+    action = run.policy().act(observation)
+
+Names are imported when they are first used, so that `python -m gipo.report` and the workers of environments start
+without the compiled module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+
+_PUBLIC = {
+    "gipo.training": ["train", "resume", "load", "export", "Run", "Policy"],
+    "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],
+    "gipo.scores": ["iqm", "aggregate", "Estimate", "performance_profile", "probability_of_improvement"],
+    "gipo.grid": ["grid_study", "grid_optimum"],
+    "gipo._core": ["ConfigError", "RunError", "version"],
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+__all__ = sorted(_HOME)
+
+# In a clone the compiled module lies in the build folder, as the program does (runs.find_binary).
+_built = Path(__file__).resolve().parents[2] / os.environ.get("GIPO_BUILD_DIR", "build/release") / "python" / "gipo"
+if _built.is_dir():
+    __path__.append(str(_built))
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gipo' has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    except ImportError as error:
+        if error.name != "gipo._core":
+            raise
+        raise ImportError(
+            f"gipo.{name} needs the compiled module, which is not there for this Python: `pip install .` installs it, "
+            "in a clone `make build` builds it and GIPO_BUILD_DIR names the build folder", name="gipo._core",
+        ) from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

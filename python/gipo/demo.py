@@ -91,6 +91,9 @@ def table(groups: dict[str, list[Run]]) -> str:
 
 def draw(groups: dict[str, list[Run]], out: Path, command: str) -> list[Path]:
     # Drawing is slow to import, and asking for --help should not wait for it.
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display is needed
     from gipo import figures
 
     group = {label: [figures.RunData.read(run.spec.folder) for run in runs] for label, runs in groups.items()}

@@ -1,4 +1,4 @@
-"""Figures of training runs, drawn without a display.
+"""Figures of training runs.
 
 Methods differ by colour and by line style, so that a figure survives colour blindness and a black-and-white printer.
 """
@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -186,6 +183,27 @@ def stale_replay_figure(group: Group, title: str, subtitle: str, source: str) ->
         figure.text(0.012, 0.893, subtitle, fontsize=9, color="0.25")
         figure.text(0.012, 0.022, source, fontsize=7.5, color="0.35", family="monospace")
         return figure
+
+
+def run_figure(run: RunData, title: str) -> Figure:
+    """One run: the return of its training episodes, and beside it what its old data did."""
+    group = {title: [run]}
+    with plt.rc_context(STYLE):
+        figure, (returns, fractions) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+        learning_curves(returns, group)
+        returns.set_title(f"{title}: training return")
+        grid = env_step_grid(group)
+        labels = {"share_old": "ShareOld: old data's part of the update", "old_frac": "OldFrac: part of the samples",
+                  "dead_frac": "DeadFrac: no gradient left"}
+        for index, (key, label) in enumerate(labels.items()):
+            draw_curve(fractions, grid, metric_curve(run, key, grid)[None], label, index)
+        env_steps_axis(fractions, grid)
+        fractions.set_title("Old samples")
+        fractions.set_ylabel("fraction")
+        fractions.set_ylim(0, 1)
+        figure.legend(*fractions.get_legend_handles_labels(), loc="outside lower right", ncols=len(labels))
+    plt.close(figure)  # whoever holds it shows it; pyplot would show it a second time
+    return figure
 
 
 def env_steps_axis(ax: Axes, grid: np.ndarray) -> None:

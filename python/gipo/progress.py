@@ -67,3 +67,44 @@ class ProgressLine:
         if self._open:
             print("\r\x1b[K", end="", file=self._stream, flush=True)
         self._open = False
+
+
+class TrainingLine:
+    """A run that trains in this process: a line that refreshes on a terminal and in a notebook; plain ones elsewhere."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._terminal = self._stream.isatty()
+        # A notebook's stream is no terminal, but it honours the carriage return.
+        self._refreshed = self._terminal or type(self._stream).__module__.startswith("ipykernel")
+        self._name = ""
+        self._width = 0  # of the refreshed line that stands there
+        self.interval = 0.2 if self._refreshed else 5.0  # seconds
+
+    def start(self, name: str, dial: str) -> None:
+        self._name = name
+        print(f"{name}: {dial}", file=self._stream, flush=True)
+
+    def show(self, figures: dict[str, float]) -> None:
+        seconds = max(figures["seconds"], 1e-9)
+        done = figures["update"] / figures["updates"]
+        left = in_time(seconds) if done == 1 else f"ETA {in_time(seconds * (1 - done) / done)}"
+        mean = figures["return_mean"]
+        line = (
+            f"{self._name} {100 * done:3.0f}%  {figures['env_steps'] / seconds:.0f} env steps/s  "
+            f"{figures['update'] / seconds:.0f} updates/s  return {in_words(None if math.isnan(mean) else mean)}  "
+            f"gap {figures['gap_mean']:.0f}  {left}"
+        )
+        if not self._refreshed:
+            print(line, file=self._stream, flush=True)
+            return
+        if self._terminal:  # a line that wraps could not be refreshed in place
+            line = line[: shutil.get_terminal_size().columns - 1]
+        print("\r" + line.ljust(self._width), end="", file=self._stream, flush=True)
+        self._width = len(line)
+
+    def close(self) -> None:
+        """Leaves the refreshed line standing; whoever prints next begins on an empty one."""
+        if self._width:
+            print(file=self._stream, flush=True)
+        self._width = 0

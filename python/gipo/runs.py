@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sysconfig
 import tempfile
 import time
 import tomllib
@@ -38,8 +39,14 @@ class RunFailed(Exception):
 
 
 def find_binary() -> Path:
-    """The trainer: `gipo` in $GIPO_BUILD_DIR, which is relative to the repository's root; build/release by default."""
+    """The trainer: `gipo` in $GIPO_BUILD_DIR, which is relative to the repository's root; build/release by default.
+
+    Where pip installed this package, the program that came with it.
+    """
     binary = ROOT / os.environ.get("GIPO_BUILD_DIR", "build/release") / "gipo"
+    installed = Path(sysconfig.get_path("scripts"), "gipo")
+    if "GIPO_BUILD_DIR" not in os.environ and not binary.exists() and installed.is_file():
+        return installed
     if not binary.is_file() or not os.access(binary, os.X_OK):
         raise UserMistake(f"no program {binary}: build it with `make build`, or set GIPO_BUILD_DIR to its folder")
     return binary

@@ -5,6 +5,7 @@
 #include "gipo/core/error.h"
 #include "gipo/core/safetensors.h"
 #include "gipo/policy/model.h"
+#include "gipo/policy/onnx_file.h"
 
 namespace {
 
@@ -48,6 +49,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::vector<float> observation = {0.5f, -2.0f};
     inference.policy(weights, observation);
     inference.values(weights, observation);
+  } catch (const gipo::Error&) {
+  }
+  try {
+    gipo::policy_to_onnx(gipo::policy_from_safetensors(bytes, "fuzz"));
   } catch (const gipo::Error&) {
   }
   return 0;

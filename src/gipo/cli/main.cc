@@ -87,6 +87,7 @@ int run(int argc, char** argv) {
   add_certify(app, chosen);
   add_suite(app, chosen);
   add_report(app, chosen);
+  add_export(app, chosen);
 
   try {
     app.parse(argc, argv);

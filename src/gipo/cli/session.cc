@@ -49,14 +49,6 @@ void print_result(const Plan& plan, const RunSummary& s) {
 
 }  // namespace
 
-std::string dial(const Plan& p) {
-  const auto updates = static_cast<double>(p.config.learner.updates);
-  return fmt::format(
-      "window {:.6g} updates ({:.3g} of all) = capacity {} transitions / {:.6g} env steps per update; old from a gap "
-      "of {}; {} actors x {} environments",
-      p.window, p.window / updates, p.capacity, p.env_steps_per_update, p.t_old, p.actors, p.envs_per_actor);
-}
-
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }

@@ -11,6 +11,7 @@ void add_study(CLI::App& app, std::function<int()>& chosen);
 void add_multipliers(CLI::App& study, std::function<int()>& chosen);  // under `study`
 void add_certify(CLI::App& app, std::function<int()>& chosen);
 void add_suite(CLI::App& app, std::function<int()>& chosen);
+void add_export(CLI::App& app, std::function<int()>& chosen);
 void add_report(CLI::App& app, std::function<int()>& chosen);
 
 // A number from low to high. Unlike CLI::Range it refuses NaN.

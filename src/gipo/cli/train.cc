@@ -1,19 +1,15 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
-#include "gipo/core/error.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 LoadedConfig load(const TrainArguments& a) {
   LoadedConfig loaded = a.config.empty() ? LoadedConfig{} : load_config(a.config);
@@ -44,19 +40,6 @@ int dry_run(const Plan& plan, bool json) {
       config_to_toml(plan.config), plan.run_dir, dial(plan), plan.total_env_steps(), plan.config.learner.updates,
       megabytes, in_time(seconds));
   return kDone;
-}
-
-// Only a folder that looks like a run is removed.
-void remove_earlier(const std::string& path) {
-  if (!fs::exists(path)) return;
-  if (!fs::exists(path + "/config.toml") || !fs::exists(path + "/metrics.jsonl")) {
-    throw Error(
-        fmt::format("--overwrite: {} exists but does not look like a run folder (no config.toml and "
-                    "metrics.jsonl): remove it by hand",
-                    path));
-  }
-  const FileLock lock(path + "/lock", "run folder " + path);  // a run under way is not removed
-  fs::remove_all(path);
 }
 
 }  // namespace
@@ -91,7 +74,7 @@ double estimate_seconds(const Plan& plan) {
 int train(const TrainArguments& a) {
   const Plan plan = make_plan(load(a));
   if (a.dry_run) return dry_run(plan, a.json);
-  if (a.overwrite) remove_earlier(plan.run_dir);
+  if (a.overwrite) remove_run(plan.run_dir);
 
   RunFolder folder(plan, a.command_line, wall_time);
   return run_session(plan, folder, nullptr, a.json, a.quiet);

@@ -81,17 +81,21 @@ void refuse_unreadable(const OptionValue& value, const std::string& key, const s
 }
 
 // Kept as it is: the task, which may be chosen later, checks it.
+void keep_env_option(LoadedConfig& loaded, const OptionValue& value, const std::string& key, const std::string& where) {
+  const std::string name = key.substr(kEnvOptions.size());
+  refuse_unreadable(name, key, where);
+  refuse_unreadable(value, key, where);
+  loaded.config.env_options[name] = value;
+  loaded.origins[key] = where;
+}
+
 void set_env_option(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
   const std::optional<OptionValue> value = to_value(node);
   if (!value) {
     throw Error(fmt::format("{}: {} = {} is not accepted: wanted true or false, a number, text or a list of numbers",
                             where, key, shown(node)));
   }
-  const std::string name = key.substr(kEnvOptions.size());
-  refuse_unreadable(name, key, where);
-  refuse_unreadable(*value, key, where);
-  loaded.config.env_options[name] = *value;
-  loaded.origins[key] = where;
+  keep_env_option(loaded, *value, key, where);
 }
 
 void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
@@ -155,6 +159,7 @@ LoadedConfig parse_config(std::string_view text, const std::string& name) {
 LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path, kMostBytes), path); }
 
 void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue& value, const std::string& where) {
+  if (key.starts_with(kEnvOptions)) return keep_env_option(loaded, value, key, where);
   const Option& option = find_option(key, where);
   refuse_unreadable(value, key, where);
   option.set(loaded.config, value, where);

@@ -282,6 +282,10 @@ TEST(Options, ThoseOfTheTaskAreKeptAsGivenWithTheirPlace) {
   EXPECT_TRUE(says(message_of([] { parse_config("[env.options]\na = {b = 1}", "f"); }), {"env.options.a = a table"}));
   EXPECT_TRUE(says(message_of([] { parse_config("[env]\noptions = 3", "f"); }), {"f:2: unknown option env.options"}));
   EXPECT_TRUE(says(message_of([&] { apply_override(loaded, "env.options.a=\xff"); }), {"text in UTF-8 is wanted"}));
+  set_option(loaded, "env.options.b", std::vector<double>{0.5}, "here");
+  EXPECT_EQ(loaded.config.env_options.at("b"), OptionValue(std::vector<double>{0.5}));
+  EXPECT_EQ(origin_of(loaded.origins, "env.options.b"), "here");
+  EXPECT_TRUE(says(message_of([&] { set_option(loaded, "env.options.b", "\xff", "here"); }), {"here: the value of"}));
 }
 
 TEST(Options, LaterSettingWins) {

@@ -11,8 +11,6 @@
 namespace gipo {
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;
-
 template <class T>
 using Vector = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, 1>>;
 template <class T>

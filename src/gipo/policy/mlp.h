@@ -13,6 +13,8 @@ namespace gipo {
 
 class RandomStream;
 
+inline constexpr double kNormEpsilon = 1e-5;  // LayerNorm: added to the variance
+
 struct MlpShape {
   std::size_t input = 0;
   std::vector<std::int64_t> hidden;

@@ -52,6 +52,7 @@ std::size_t ModelSpec::critic_parameters() const { return count_parameters(criti
 
 ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   ModelSpec spec;
+  spec.options = options;
   spec.observation_size = env.observation_size;
   spec.action = env.action;
   spec.distribution = make_distribution(options, env);

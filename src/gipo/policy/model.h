@@ -14,6 +14,7 @@ namespace gipo {
 
 // The networks of a task: what the actor, the learner and a loaded policy must agree on.
 struct ModelSpec {
+  PolicyOptions options;  // what the rest was made from, for files
   std::size_t observation_size = 0;
   ActionSpace action;             // the task's
   DistributionSpec distribution;  // the policy's
@@ -50,10 +51,20 @@ void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStr
 Weights initial_weights(const ModelSpec& spec, RandomStream random);
 
 // The final policy as a safetensors file: tensors under policy.* and critic.*, the scale under observation.*, and in
-// the metadata the task, the version and the distribution.
+// the metadata the task, its actions, the version, the distribution and the options of the group policy.
 std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id);
 // Throws Error, naming `where`, when a tensor is missing or of another shape.
 Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where);
+
+const char* name_of(ActionSpace::Kind kind);  // "discrete", "multi_discrete", "box"
+
+// A policy as its file alone describes it: no config, and the task need not be there.
+struct SavedPolicy {
+  std::string env_id;
+  ModelSpec model;
+  Weights weights;
+};
+SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string& where);
 
 // Evaluates a policy on rows of raw observations, with workspace for max_rows. One thread. Weights of one version are
 // taken to be the same weights: each object serves one run.

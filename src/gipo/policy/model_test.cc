@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "gipo/core/error.h"
+#include "gipo/core/safetensors.h"
 #include "gipo/policy/adamw.h"
 
 namespace gipo {
@@ -148,6 +149,59 @@ TEST(Model, WeightsComeBackFromTheirFile) {
   EXPECT_EQ(back.scale.mean, weights.scale.mean);
   options.hidden = {32};
   EXPECT_THROW(weights_from_safetensors(make_model_spec(options, continuous_task()), bytes, "file"), Error);
+}
+
+TEST(Model, PolicyIsMadeFromItsFileAlone) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  PolicyOptions options;
+  options.hidden = {5, 4};
+  options.layer_norm = true;
+  options.activation = "relu";
+  const ActionSpace spaces[] = {ActionSpace::discrete(4),
+                                {ActionSpace::Kind::kMultiDiscrete, {3, 2}, {}, {}},
+                                ActionSpace::box({-2, -kInfinity}, {2, kInfinity})};
+  for (const ActionSpace& space : spaces) {
+    const ModelSpec spec = make_model_spec(options, {"some:task", "", 3, space, 10});
+    const Weights weights = initial_weights(spec, RandomStream(5));
+    const SavedPolicy back = policy_from_safetensors(weights_to_safetensors(spec, weights, "some:task"), "file");
+    EXPECT_EQ(back.env_id, "some:task");
+    EXPECT_EQ(back.model.action.kind, space.kind);
+    EXPECT_EQ(back.model.action.choices, space.choices);
+    EXPECT_EQ(back.model.action.low, space.low);
+    EXPECT_EQ(back.model.action.high, space.high);
+    EXPECT_EQ(back.model.policy_shape.hidden, options.hidden);
+    EXPECT_TRUE(back.model.policy_shape.layer_norm);
+    EXPECT_EQ(back.model.policy_shape.activation, Activation::kRelu);
+    EXPECT_EQ(back.weights.policy, weights.policy);
+  }
+}
+
+TEST(Model, FileThatIsNoPolicyIsRefused) {
+  const std::vector<float> mean = {0, 0};
+  const std::vector<TensorView> tensors = {view_tensor<float>("observation.mean", {2}, mean)};
+  const std::string action = R"({"kind":"discrete","choices":[2],"low":[],"high":[]})";
+  const auto message = [&](TensorMetadata metadata) {
+    try {
+      policy_from_safetensors(write_safetensors(tensors, metadata), "file");
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message({}).find("file: no env among its metadata"), std::string::npos);
+  EXPECT_NE(message({{"env", "T"}, {"action", "7"}}).find("file: action: "), std::string::npos);
+  for (const char* wrong :
+       {R"({"kind":"box","choices":[],"low":[1],"high":[0]})", R"({"kind":"box","choices":[],"low":[1],"high":[]})",
+        R"({"kind":"discrete","choices":[0],"low":[],"high":[]})",
+        R"({"kind":"other","choices":[2],"low":[],"high":[]})"}) {
+    EXPECT_NE(message({{"env", "T"}, {"action", wrong}}).find("not an action space"), std::string::npos) << wrong;
+  }
+  // Options of a network far larger than the file make nothing of that size.
+  EXPECT_NE(message({{"env", "T"}, {"action", action}, {"options", "policy.hidden = [65536, 65536, 65536]"}})
+                .find("its tensors are not those of its options"),
+            std::string::npos);
+  EXPECT_NE(message({{"env", "T"}, {"action", action}, {"options", "policy.depth = 2"}}).find("unknown option"),
+            std::string::npos);
 }
 
 }  // namespace

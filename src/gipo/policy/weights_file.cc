@@ -1,7 +1,12 @@
 // Weights as a safetensors file and back: tensors in torch's layout, so that other programs can read them.
 #include <fmt/format.h>
 
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
 #include "gipo/core/error.h"
+#include "gipo/core/options.h"
 #include "gipo/core/safetensors.h"
 #include "gipo/policy/model.h"
 
@@ -43,12 +48,62 @@ void read_all(const SafeTensors& file, const std::vector<TensorSlice>& slices, s
   for (const TensorSlice& s : slices) file.read<float>(s.name, to_shape(s.shape), flat.subspan(s.offset, elements(s)));
 }
 
+// The group [policy] as in a config.
+std::string policy_options(const PolicyOptions& options) {
+  Config config;
+  config.policy = options;
+  std::string text;
+  for (const OptionGroup& group : option_table()) {
+    for (const Option& o : group.options) {
+      const std::string value = o.get(config);
+      if (group.name == "policy" && !value.empty()) text += fmt::format("{} = {}\n", o.key, value);
+    }
+  }
+  return text;
+}
+
+constexpr std::pair<ActionSpace::Kind, const char*> kKinds[] = {{ActionSpace::Kind::kDiscrete, "discrete"},
+                                                                {ActionSpace::Kind::kMultiDiscrete, "multi_discrete"},
+                                                                {ActionSpace::Kind::kBox, "box"}};
+
+// JSON knows no infinity: a bound that there is not is null.
+std::string action_to_json(const ActionSpace& action) {
+  return nlohmann::ordered_json{
+      {"kind", name_of(action.kind)}, {"choices", action.choices}, {"low", action.low}, {"high", action.high}}
+      .dump();
+}
+
+ActionSpace action_from_json(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  ActionSpace action;
+  bool known = false;
+  for (const auto& [kind, word] : kKinds) {
+    if (json.at("kind") == word) action.kind = kind, known = true;
+  }
+  action.choices = json.at("choices").get<std::vector<std::int64_t>>();
+  for (const auto& v : json.at("low")) action.low.push_back(v.is_null() ? -HUGE_VAL : v.get<double>());
+  for (const auto& v : json.at("high")) action.high.push_back(v.is_null() ? HUGE_VAL : v.get<double>());
+  const bool box = action.kind == ActionSpace::Kind::kBox;
+  bool whole = known && action.dims() > 0 && action.low.size() == action.high.size() && box == action.choices.empty();
+  for (const std::int64_t n : action.choices) whole = whole && n > 0 && n <= 65536;
+  for (std::size_t d = 0; whole && d < action.low.size(); ++d) whole = action.low[d] <= action.high[d];
+  if (!whole) throw std::invalid_argument("not an action space");
+  return action;
+}
+
 std::string in_words(const DistributionSpec& spec) {
   return spec.kind == DistributionKind::kGaussian ? "gaussian"
                                                   : fmt::format("categorical {}", fmt::join(spec.choices, ","));
 }
 
 }  // namespace
+
+const char* name_of(ActionSpace::Kind kind) {
+  for (const auto& [known, name] : kKinds) {
+    if (known == kind) return name;
+  }
+  GIPO_CHECK(false);
+}
 
 std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id) {
   std::vector<TensorView> views;
@@ -61,13 +116,16 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
   return write_safetensors(views,
                            {{"format", "gipo-policy-1"},
                             {"env", env_id},
+                            {"action", action_to_json(spec.action)},
+                            {"options", policy_options(spec.options)},
                             {"version", std::to_string(weights.version)},
                             {"distribution", in_words(spec.distribution)},
                             {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}});
 }
 
-Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where) {
-  const SafeTensors file(bytes, where);
+namespace {
+
+Weights read_weights(const ModelSpec& spec, const SafeTensors& file, const std::string& where) {
   Weights weights;
   weights.policy.resize(spec.policy_parameters());
   weights.critic.resize(spec.critic_parameters());
@@ -83,6 +141,45 @@ Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes
   if (version == file.metadata().end()) throw Error(where + ": no version among its metadata");
   weights.version = std::strtoll(version->second.c_str(), nullptr, 10);
   return weights;
+}
+
+}  // namespace
+
+Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where) {
+  return read_weights(spec, SafeTensors(bytes, where), where);
+}
+
+SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string& where) {
+  const SafeTensors file(bytes, where);
+  const auto field = [&](const std::string& key) {
+    const auto it = file.metadata().find(key);
+    if (it != file.metadata().end()) return it->second;
+    throw Error(
+        fmt::format("{}: no {} among its metadata: not a policy, or one that an earlier version saved; `gipo "
+                    "resume` of its run saves it anew",
+                    where, key));
+  };
+  EnvSpec env;
+  env.id = field("env");
+  try {
+    env.action = action_from_json(field("action"));
+  } catch (const std::exception& e) {
+    throw Error(fmt::format("{}: action: {}", where, e.what()));
+  }
+  const auto mean = file.entries().find("observation.mean");
+  if (mean == file.entries().end() || mean->second.shape.size() != 1 || mean->second.shape[0] == 0) {
+    throw Error(where + ": no list observation.mean");
+  }
+  env.observation_size = mean->second.shape[0];
+  SavedPolicy policy;
+  policy.env_id = env.id;
+  const LoadedConfig config = parse_config(field("options"), where + ": options");
+  policy.model = make_model_spec(config.config.policy, env);
+  // Before anything is made of that size.
+  const std::size_t parameters = policy.model.policy_parameters() + policy.model.critic_parameters();
+  if (parameters * sizeof(float) > bytes.size()) throw Error(where + ": its tensors are not those of its options");
+  policy.weights = read_weights(policy.model, file, where);
+  return policy;
 }
 
 }  // namespace gipo

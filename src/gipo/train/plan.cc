@@ -300,6 +300,14 @@ LearnerSetup Plan::learner_setup() const {
   return {model, config.learner, config.surrogate, config.advantage, t_old, window};
 }
 
+std::string dial(const Plan& p) {
+  const auto updates = static_cast<double>(p.config.learner.updates);
+  return fmt::format(
+      "window {:.6g} updates ({:.3g} of all) = capacity {} transitions / {:.6g} env steps per update; old from a gap "
+      "of {}; {} actors x {} environments",
+      p.window, p.window / updates, p.capacity, p.env_steps_per_update, p.t_old, p.actors, p.envs_per_actor);
+}
+
 Plan make_plan(const LoadedConfig& loaded) { return Planner(loaded).make(); }
 
 }  // namespace gipo

@@ -46,4 +46,7 @@ struct Plan {
 // Throws Error naming the key, the value, where it was set and what is accepted.
 Plan make_plan(const LoadedConfig& loaded);
 
+// The dial in one line.
+std::string dial(const Plan& plan);
+
 }  // namespace gipo

@@ -117,6 +117,18 @@ void RunFolder::open(const LogPositions* positions) {
   }
 }
 
+void remove_run(const std::string& path) {
+  if (!fs::exists(path)) return;
+  if (!fs::exists(path + "/config.toml") || !fs::exists(path + "/metrics.jsonl")) {
+    throw Error(
+        fmt::format("--overwrite: {} exists but does not look like a run folder (no config.toml and "
+                    "metrics.jsonl): remove it by hand",
+                    path));
+  }
+  const FileLock lock(path + "/lock", "run folder " + path);
+  fs::remove_all(path);
+}
+
 LogPositions RunFolder::positions() const {
   LogPositions all = {{"metrics.jsonl", metrics_->position()},
                       {"episodes.jsonl", episodes_->position()},

@@ -73,6 +73,10 @@ class RunFolder {
   std::set<std::string> told_;  // warnings since the logs were last written whole
 };
 
+// Removes an earlier run, as --overwrite does: only a folder that looks like one, and that no process holds. One that is
+// not there is fine.
+void remove_run(const std::string& path);
+
 // Why a run cannot go on from these positions: a log that is shorter, or was changed. Empty where it can.
 std::string logs_fall_short(const std::string& run_dir, const LogPositions& positions);
 

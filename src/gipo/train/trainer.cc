@@ -172,6 +172,7 @@ void Trainer::log_update(const UpdateStats& stats) {
     if (name == "gap_mean") p.gap_mean = value;
   }
   p.seconds = seconds();
+  p.figures = &figures_;
   hooks_.progress(p);
 }
 

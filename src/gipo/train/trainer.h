@@ -23,6 +23,7 @@ struct Progress {
   double recent_return = 0;  // mean of the last 100 episodes; NaN before the first
   double gap_mean = 0;       // of the last logged update
   double seconds = 0;
+  const Figures* figures = nullptr;  // all of that line of metrics.jsonl; while the call lasts
 };
 
 // What is said at the start of a run whose environments cannot save their state.

@@ -16,10 +16,12 @@
 
 #include "gipo/core/checksum.h"
 #include "gipo/core/files.h"
+#include "gipo/core/python.h"
 
-// CMake defines these for this file alone: the pinned versions and where the wheels lay when it was configured.
+// CMake defines these for this file alone: the pinned versions, the pip that installs them, and where the wheels lay
+// when it was configured: empty where pip built this in an environment that is gone.
 #if !defined(GIPO_MUJOCO_VERSION) || !defined(GIPO_GYMNASIUM_VERSION) || !defined(GIPO_MUJOCO_DIR) || \
-    !defined(GIPO_MUJOCO_MODELS)
+    !defined(GIPO_MUJOCO_MODELS) || !defined(GIPO_PIP)
 #error "the paths and versions of MuJoCo are not defined"
 #endif
 
@@ -30,13 +32,34 @@ namespace fs = std::filesystem;
 
 constexpr const char* kVersion = GIPO_MUJOCO_VERSION;
 
-std::string from_environment(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : otherwise;
+// Where pip has installed this: the site-packages of the module gipo/_core, or of the program in bin/.
+std::vector<fs::path> own_packages() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&mujoco), &info) == 0 || !info.dli_fname) return {};
+  const fs::path own = info.dli_fname;
+  if (own.filename().string().starts_with("_core.")) return {own.parent_path().parent_path()};
+  std::vector<fs::path> places;
+  std::error_code ignored;
+  const fs::path program = own_path();
+  for (const auto& entry : fs::directory_iterator(program.parent_path().parent_path() / "lib", ignored)) {
+    if (entry.path().filename().string().starts_with("python3")) places.push_back(entry.path() / "site-packages");
+  }
+  return places;
+}
+
+// The variable of the environment, else the folder as it was when this was built, else that of our own installation.
+std::string find_folder(const char* variable, const std::string& built, const char* installed) {
+  if (const char* value = std::getenv(variable); value && *value) return value;
+  if (!built.empty()) return built;
+  std::error_code ignored;
+  for (const fs::path& packages : own_packages()) {
+    if (fs::is_directory(packages / installed, ignored)) return (packages / installed).string();
+  }
+  return installed;
 }
 
 std::string mended_by(const char* package, const char* version) {
-  return fmt::format("`.venv/bin/python -m pip install --force-reinstall --no-deps {}=={}`", package, version);
+  return fmt::format("`{} install --force-reinstall --no-deps {}=={}`", GIPO_PIP, package, version);
 }
 
 [[noreturn]] void refuse_library(const std::string& found) {
@@ -46,7 +69,7 @@ std::string mended_by(const char* package, const char* version) {
 
 // The library itself where a folder is named.
 std::string library_path() {
-  const std::string place = from_environment("GIPO_MUJOCO", GIPO_MUJOCO_DIR);
+  const std::string place = find_folder("GIPO_MUJOCO", GIPO_MUJOCO_DIR, "mujoco");
   std::error_code ignored;
   if (fs::is_regular_file(place, ignored)) return place;
   const std::string path = fmt::format("{}/libmujoco.so.{}", place, kVersion);
@@ -106,7 +129,7 @@ bool is_path(const std::string& xml_file) { return xml_file.starts_with(".") || 
 
 std::string model_path(const std::string& xml_file) {
   if (is_path(xml_file)) return xml_file;
-  return from_environment("GIPO_MUJOCO_MODELS", GIPO_MUJOCO_MODELS) + "/" + xml_file;
+  return find_folder("GIPO_MUJOCO_MODELS", GIPO_MUJOCO_MODELS, "gipo/mujoco_models") + "/" + xml_file;
 }
 
 [[noreturn]] void refuse_model(const std::string& xml_file, const std::string& found) {

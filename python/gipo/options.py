@@ -1,0 +1,47 @@
+"""Options as Python writes them: the keys of a config file, nested, with dots, or as keywords with two underscores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from gipo import _core
+
+Value = bool | int | float | str | list[int] | list[float]
+
+
+def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    """By full name: {"surrogate": {"sigma": 0.5}} and {"surrogate__sigma": 0.5} become {"surrogate.sigma": 0.5}.
+
+    None leaves an option as it is.
+    """
+    flat: dict[str, Value] = {}
+    for key, value in options.items():
+        if not isinstance(key, str):
+            raise _core.ConfigError(f"gipo.train: an option is named by text, not by {key!r}")
+        full = prefix + key.replace("__", ".")
+        if isinstance(value, Mapping):
+            flat |= flatten(value, full + ".")
+        elif value is not None:
+            flat[full] = plain(full, value)
+    return flat
+
+
+def plain(key: str, value: Any, where: str = "gipo.train") -> Value:
+    """The value as the compiled module takes it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, PathLike):
+        value = fspath(value)
+    if isinstance(value, (list, tuple, np.ndarray)):
+        value = [item.item() if isinstance(item, np.generic) else item for item in value]
+        if all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in value):
+            return value
+    elif isinstance(value, (bool, int, float, str)):
+        return value
+    raise _core.ConfigError(
+        f"{where}: {key} = {value!r} is not accepted: wanted True or False, a number, text or a list of numbers"
+    )

@@ -1,0 +1,238 @@
+"""Training and what comes of it: `train`, `resume`, run folders, and policies that act."""
+
+from __future__ import annotations
+
+import threading
+import tomllib
+import warnings
+from collections.abc import Callable, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gipo import _core
+from gipo.envs import env_id, workers_find
+from gipo.options import flatten
+from gipo.progress import TrainingLine
+from gipo.runs import Record, read_jsonl, read_summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Callback = Callable[[dict[str, float]], object]
+
+
+class Policy:
+    """A trained policy, from a run folder or a policy.safetensors: observations in, actions out.
+
+    One object serves one thread at a time.
+    """
+
+    def __init__(self, run: str | PathLike[str]) -> None:
+        self._core = _core.Policy(fspath(run))
+
+    @property
+    def env(self) -> str:
+        """Id of the task it was trained on."""
+        return self._core.env
+
+    @property
+    def version(self) -> int:
+        """Optimizer updates behind it."""
+        return self._core.version
+
+    @property
+    def observation_size(self) -> int:
+        """Values of an observation, flattened."""
+        return self._core.observation_size
+
+    @property
+    def action_kind(self) -> str:
+        """The task's actions: "discrete", "multi_discrete" or "box"."""
+        return self._core.action_kind
+
+    def act(self, obs: Any, deterministic: bool = True, seed: int | None = None) -> np.ndarray | np.integer:
+        """The action for an observation [size], or the actions for a batch [N, size], as the task takes them.
+
+        Discrete actions are int64, a scalar or [N]; others are [dims] or [N, dims], float32 for continuous ones.
+        float32 observations that are contiguous are read where they lie; others are converted first.
+        deterministic=False samples: from the policy's own random stream, which `seed` starts anew.
+        """
+        rows, single = self._rows(obs)
+        actions = self._core.act(rows, deterministic, seed)
+        return actions[0] if single else actions
+
+    def parameters(self, obs: Any) -> dict[str, np.ndarray]:
+        """What the action's distribution is made of: "logits", or "mean" and "log_std".
+
+        Those of a gaussian are in units where a bounded action range is -1 to 1.
+        """
+        rows, single = self._rows(obs)
+        out = self._core.parameters(rows)
+        return {name: v[0] if single and name != "log_std" else v for name, v in out.items()}
+
+    def value(self, obs: Any) -> np.ndarray | np.floating:
+        """What the critic expects from here on, in units of the scaled reward: a scalar or [N]."""
+        rows, single = self._rows(obs)
+        values = self._core.value(rows)
+        return values[0] if single else values
+
+    def _rows(self, obs: Any) -> tuple[np.ndarray, bool]:
+        array = np.ascontiguousarray(obs, dtype=np.float32)
+        size = self.observation_size
+        if array.ndim not in (1, 2) or array.shape[-1] != size:
+            raise _core.ConfigError(
+                f"{self.env}: observations of shape {np.shape(obs)} where ({size},) or (N, {size}) belong"
+            )
+        return array.reshape(-1, size), array.ndim == 1
+
+    def __repr__(self) -> str:
+        return f"Policy({self.env!r}, {self.version} updates)"
+
+
+class Run:
+    """A run folder and what is in it; docs/run-folder.md describes the files."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        if not (self.path / "config.toml").is_file():
+            raise _core.ConfigError(f"{self.path}: no such run folder")
+
+    @property
+    def summary(self) -> Record:
+        """What the run came to: summary.json, which a run writes when it ends."""
+        if not (self.path / "summary.json").is_file():
+            raise _core.ConfigError(f"{self.path}/summary.json: not there yet; a run writes it when it ends")
+        return read_summary(self.path)
+
+    @property
+    def config(self) -> Record:
+        """Every option of the run, by group."""
+        return tomllib.loads((self.path / "config.toml").read_text())
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """The columns of metrics.jsonl, one value per logged update; NaN where there was none."""
+        return _columns(self.path / "metrics.jsonl")
+
+    def episodes(self) -> dict[str, np.ndarray]:
+        """The columns of episodes.jsonl, one value per finished training episode."""
+        return _columns(self.path / "episodes.jsonl")
+
+    def evaluations(self) -> dict[str, np.ndarray]:
+        """The columns of evaluations.jsonl, one value per evaluation."""
+        return _columns(self.path / "evaluations.jsonl")
+
+    def policy(self) -> Policy:
+        """The policy of the run's end."""
+        return Policy(self.path)
+
+    def plot(self) -> Figure:
+        """A figure: the training return, and how much old data still contributed. Needs matplotlib."""
+        from gipo.figures import RunData, run_figure
+
+        return run_figure(RunData.read(self.path), self.path.name)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        ended = self.summary["ended"] if (self.path / "summary.json").is_file() else "not ended"
+        return f"Run({str(self.path)!r}, {ended})"
+
+
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    records = read_jsonl(path)
+    names = dict.fromkeys(name for record in records for name in record)
+    return {n: np.array([np.nan if r.get(n) is None else r[n] for r in records]) for n in names}
+
+
+def train(
+    config: str | PathLike[str] | Mapping[str, Any] | None = None,
+    env: str | type | Callable[..., Any] | Mapping[str, Any] | None = None,
+    callback: Callback | None = None,
+    *,
+    seed: int | None = None,
+    name: str | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Trains a policy and returns its run folder.
+
+    config: a TOML file, or a dictionary with its keys, nested or with dots; None: the defaults.
+    env: the task: an id, or an environment class or function of your own that a worker process can import.
+    callback: called with the figures of every logged update, a line of metrics.jsonl; False ends the run.
+    seed, name: as run.seed and run.name. overwrite: remove an earlier run of that name first.
+    progress: show a line on stderr.
+    options: further options, with two underscores for the dot: surrogate__sigma=0.5.
+
+    The interpreter is free while the run goes on. Ctrl-C, and an exception in the callback, end the run with a
+    checkpoint and are raised afterwards: `gipo.resume` goes on. Mistakes raise gipo.ConfigError before anything is
+    created; a run that cannot go on raises gipo.RunError.
+    """
+    given: dict[str, Any] = {}
+    if isinstance(config, Mapping):
+        given |= flatten(config)
+    given |= flatten(options)
+    if isinstance(env, Mapping):
+        given |= flatten({"env": env})
+    elif env is not None:
+        given["env.id"] = env_id(env)
+    given |= flatten({"run.seed": seed, "run.name": name})
+    path = "" if config is None or isinstance(config, Mapping) else fspath(config)
+    words = [repr(path)] * bool(path) + [f"{key.replace('.', '__')}={value!r}" for key, value in given.items()]
+    line = TrainingLine() if progress else None
+    with workers_find():
+        try:
+            folder = _core.train(path, list(given.items()), overwrite, f"gipo.train({', '.join(words)})",
+                                 _listeners(line, callback))
+        finally:
+            if line:
+                line.close()
+    return Run(folder)
+
+
+def resume(
+    run: str | PathLike[str] | Run,
+    updates: int | None = None,
+    callback: Callback | None = None,
+    *,
+    progress: bool = True,
+) -> Run:
+    """Goes on with a run from its newest whole checkpoint; `updates` lengthens it. The rest as in `train`."""
+    path = str(Path(run))
+    if not Path(path).is_dir():
+        raise _core.ConfigError(f"{path}: no such run folder")
+    command = f"gipo.resume({path!r}{'' if updates is None else f', {updates}'})"
+    line = TrainingLine() if progress else None
+    with workers_find():
+        try:
+            folder = _core.resume(path, updates, command, _listeners(line, callback))
+        finally:
+            if line:
+                line.close()
+    return Run(folder)
+
+
+def _listeners(line: TrainingLine | None, callback: Callback | None) -> _core.Listeners:
+    def warn(text: str) -> None:
+        if line:
+            line.close()
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+    main = threading.current_thread() is threading.main_thread()
+    show = (line.start, line.show) if line else (None, None)
+    return _core.Listeners(*show, callback, warn, line.interval if line else 0.0, main)
+
+
+def load(run: str | PathLike[str] | Run) -> Policy:
+    """The trained policy of a run folder, or of a policy.safetensors alone."""
+    return Policy(run)
+
+
+def export(run: str | PathLike[str] | Run, file: str | PathLike[str]) -> Path:
+    """Writes the policy of a run for other programs: NAME.onnx, or its weights as NAME.safetensors."""
+    _core.export_policy(fspath(run), fspath(file))
+    return Path(file)

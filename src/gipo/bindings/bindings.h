@@ -1,0 +1,14 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+// The module gipo._core: the library's functions on arrays, as the package python/gipo calls them. Its users see the
+// package, which checks shapes, converts arrays and documents; nothing here prints.
+namespace gipo::bindings {
+
+void add_objective(nanobind::module_& module);  // surrogates, advantages, diagnostics, certificate
+void add_studies(nanobind::module_& module);    // aggregates over runs, the exact grid study
+void add_policy(nanobind::module_& module);     // a trained policy
+void add_training(nanobind::module_& module);   // train and resume
+
+}  // namespace gipo::bindings
