@@ -20,9 +20,8 @@ int eval(const EvalArguments& a) {
     throw Error(fmt::format("{}: no policy there yet; a run saves it when it ends", path));
   }
   const Weights weights = weights_from_safetensors(plan.model, read_file(path), path);
-  const ReturnStats result =
-      evaluate(plan.model, weights,
-               {plan.env.id, plan.config.env.time_limit, plan.config.env_options, a.episodes, a.seed, !a.sampled});
+  const ReturnStats result = evaluate(
+      plan.model, weights, {plan.env, plan.config.env, plan.config.env_options, a.episodes, a.seed, !a.sampled});
   if (a.json) {
     const nlohmann::ordered_json out = {
         {"run_dir", a.run},

@@ -7,36 +7,15 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 
 #include "gipo/core/error.h"
+#include "gipo/core/python.h"
 
 namespace gipo::cli {
-namespace {
-
-namespace fs = std::filesystem;
-
-fs::path package_root() {
-  for (fs::path folder = fs::path(own_path()).parent_path(); !folder.empty(); folder = folder.parent_path()) {
-    if (fs::exists(folder / "python" / "gipo" / "__init__.py")) return folder;
-    if (folder == folder.parent_path()) break;
-  }
-  return {};
-}
-
-std::string find_python(const fs::path& root) {
-  if (const char* chosen = std::getenv("GIPO_PYTHON")) return chosen;
-  const fs::path own = root / ".venv" / "bin" / "python";
-  return !root.empty() && fs::exists(own) ? own.string() : "python3";
-}
-
-}  // namespace
-
-std::string own_path() { return fs::read_symlink("/proc/self/exe").string(); }
 
 int run_python(const std::string& module, const std::vector<std::string>& arguments, const std::string& input) {
-  const fs::path root = package_root();
-  const std::string python = find_python(root);
+  const std::string root = checkout();
+  const std::string python = find_python();
   // A file rather than a pipe: neither side waits for the other.
   std::FILE* in = std::tmpfile();
   if (!in) throw RunError("cannot make a temporary file");
@@ -49,7 +28,7 @@ int run_python(const std::string& module, const std::vector<std::string>& argume
   std::vector<char*> argv;
   for (std::string& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
-  std::string path = root.empty() ? "" : (root / "python").string();
+  std::string path = root.empty() ? "" : root + "/python";
   if (const char* before = std::getenv("PYTHONPATH")) path += (path.empty() ? "" : ":") + std::string(before);
   const std::string self = own_path();
 

@@ -13,11 +13,11 @@
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
-#include "gipo/cli/python.h"
 #include "gipo/cli/session.h"
 #include "gipo/cli/study_commands.h"
 #include "gipo/cli/table.h"
 #include "gipo/core/files.h"
+#include "gipo/core/python.h"
 #include "gipo/study/suite_runner.h"
 
 namespace gipo::cli {

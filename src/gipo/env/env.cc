@@ -31,6 +31,7 @@ void check_action(const EnvSpec& spec, std::span<const double> action) {
 void Env::reset(std::uint64_t seed) {
   // Derived, so that a caller who seeds a stream of its own with the same number shares no draws with the task.
   random_ = RandomStream::derive(seed, "env");
+  seeded(seed);
   reset();
 }
 
@@ -47,9 +48,9 @@ StepResult Env::step(std::span<const double> action) {
   const Outcome outcome = advance(action);
   ++steps_;
   // The last step allowed is a truncation even when the task ended on it: terminated still forbids the bootstrap.
-  const bool truncated = spec_.time_limit > 0 && steps_ >= spec_.time_limit;
+  const bool truncated = outcome.truncated || (spec_.time_limit > 0 && steps_ >= spec_.time_limit);
   running_ = !outcome.terminated && !truncated && !outcome.fault;
-  return {outcome.reward, outcome.terminated || outcome.fault, truncated, outcome.fault};
+  return {outcome.reward, outcome.terminated || outcome.fault, truncated, outcome.fault, outcome.success};
 }
 
 void Env::save_state(ByteWriter& out) const {

@@ -39,7 +39,10 @@ struct EnvSpec {
   std::vector<EnvOption> options = {};
   // What simulates the task where this library does not, with version and model; known of an instance alone.
   std::string engine = {};
+  bool saves_state = true;  // false: a resumed run begins new episodes
 };
+
+inline constexpr std::int8_t kNoSuccess = -1;
 
 struct StepResult {
   double reward = 0;
@@ -48,7 +51,11 @@ struct StepResult {
   // Not null: the simulation broke down, and this is the name of how. The episode is over, as if terminated, but neither
   // this step nor the observation means anything.
   const char* fault = nullptr;
+  std::int8_t success = kNoSuccess;  // 0 or 1 where the task says after each step whether it is solved
 };
+
+// The fault of an environment whose process ended; with the next reset it is there again.
+inline constexpr const char* kWorkerDied = "worker_died";
 
 // One simulated task, owned and stepped by one thread. After a step that ends the episode the observation is the true
 // final one, until the owner calls reset. The base keeps the time limit and the random stream; a task implements the
@@ -65,6 +72,9 @@ class Env {
   // One value per action dimension; discrete choices as whole numbers. Throws Error for an action that is not one of
   // this task's (a box action outside its bounds is left to the task), and InvariantError when no episode runs.
   StepResult step(std::span<const double> action);
+  // Tells the action of the next step beforehand, so that environments in other processes work on it while their owner
+  // goes on to the next. Nothing for a task of this process.
+  virtual void begin_step(std::span<const double>) {}
   virtual void observe(std::span<double> observation) const = 0;  // [observation_size]
 
   // Everything: physics, step count, whether an episode runs, random stream.
@@ -74,6 +84,8 @@ class Env {
   // oracle tests do.
   virtual void save_physics(ByteWriter& out) const = 0;
   virtual void load_physics(ByteReader& in) = 0;
+  // How the process ended that kWorkerDied speaks of.
+  virtual std::string last_death() const { return {}; }
 
  protected:
   explicit Env(EnvSpec spec) : spec_(std::move(spec)) {}
@@ -82,9 +94,15 @@ class Env {
     double reward = 0;
     bool terminated = false;
     const char* fault = nullptr;  // see StepResult; the name of a constant
+    bool truncated = false;       // by a limit of the task's own beside spec().time_limit
+    std::int8_t success = kNoSuccess;
   };
   // For a task whose sizes depend on its options.
   EnvSpec& own_spec() { return spec_; }
+  // Whether the time limit ends the episode with the next step.
+  bool last_step() const { return spec_.time_limit > 0 && steps_ + 1 >= spec_.time_limit; }
+  // Before start_episode, where a new seed was given: for a task whose random stream lies elsewhere.
+  virtual void seeded(std::uint64_t) {}
   virtual void start_episode(RandomStream& random) = 0;
   virtual Outcome advance(std::span<const double> action) = 0;
 
@@ -104,6 +122,13 @@ struct RegisterEnv {
   RegisterEnv(EnvSpec spec, std::function<std::unique_ptr<Env>(const OptionValues&)> make);
 };
 
+// How many environments are wanted that step together.
+struct EnvCrowd {
+  std::size_t count = 1;
+  std::size_t workers = 1;  // processes for them, where the task is one of a Python package
+  bool restart = true;      // an episode that ends is followed by reset(); false: by reset(seed), or by none
+};
+
 // Tasks register before main starts and are never removed: what follows may be called from any thread.
 // Sorted by id.
 std::vector<EnvSpec> registered_envs();
@@ -112,5 +137,15 @@ const EnvSpec& find_env(const std::string& id);
 // time_limit replaces the task's own; 0: never. Throws Error for options the task does not have or accept.
 std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t> time_limit = std::nullopt,
                               const OptionValues& options = {});
+
+// A task as a config chooses it: one of those above, or one of a Python package (env/bridge/).
+// Every option of the task at its value; of a Python package those given. Throws Error for one that it does not have or
+// accept.
+OptionValues task_options(const std::string& id, const OptionValues& given);
+// Makes one to see: sizes follow from the options, and what simulates it must be there. Throws Error.
+EnvSpec ask_spec(const EnvOptions& env, const OptionValues& options);
+// Environments of the task that was asked.
+std::vector<std::unique_ptr<Env>> make_envs(const EnvSpec& spec, const EnvOptions& env, const OptionValues& options,
+                                            const EnvCrowd& crowd);
 
 }  // namespace gipo

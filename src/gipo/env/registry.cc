@@ -5,6 +5,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/options.h"
+#include "gipo/env/bridge/bridged_env.h"
 #include "gipo/env/env.h"
 
 namespace gipo {
@@ -28,7 +29,8 @@ const Registered& find(const std::string& id) {
   std::vector<std::string> known;
   for (const auto& [name, task] : registry()) known.push_back(name);
   throw Error(
-      fmt::format("environment {} is not known{}; known: {}", id, did_you_mean(id, known), fmt::join(known, ", ")));
+      fmt::format("environment {} is not known{}; known: {}; or gymnasium:ID, python:MODULE:FACTORY, envpool:ID", id,
+                  did_you_mean(id, known), fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -61,6 +63,24 @@ std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t>
   GIPO_CHECK(env != nullptr && env->spec().id == id);
   if (time_limit) env->spec_.time_limit = *time_limit;
   return env;
+}
+
+OptionValues task_options(const std::string& id, const OptionValues& given) {
+  return is_bridged(id) ? given : resolve_options(id, find_env(id).options, given);
+}
+
+EnvSpec ask_spec(const EnvOptions& env, const OptionValues& options) {
+  return is_bridged(env.id) ? bridged_spec(env, options) : make_env(env.id, env.time_limit, options)->spec();
+}
+
+std::vector<std::unique_ptr<Env>> make_envs(const EnvSpec& spec, const EnvOptions& env, const OptionValues& options,
+                                            const EnvCrowd& crowd) {
+  if (is_bridged(env.id)) {
+    return make_bridged_envs(std::make_shared<Bridge>(spec, env, options, crowd), crowd.count);
+  }
+  std::vector<std::unique_ptr<Env>> envs;
+  for (std::size_t i = 0; i < crowd.count; ++i) envs.push_back(make_env(env.id, env.time_limit, options));
+  return envs;
 }
 
 }  // namespace gipo

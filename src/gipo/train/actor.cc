@@ -27,17 +27,23 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
       inference_(plan.model, std::max(plan.envs_per_actor, plan.segment_length + 1)),
       observation_(plan.envs_per_actor * plan.env.observation_size),
       env_observation_(plan.env.observation_size),
-      env_action_(plan.env.action.dims()) {
+      env_action_(plan.envs_per_actor * plan.env.action.dims()) {
   auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
   if (incarnation > 0) seed = derive_seed(seed, "incarnation", incarnation);
-  for (std::size_t i = 0; i < plan.envs_per_actor; ++i) {
-    const std::size_t number = index * plan.envs_per_actor + i;
-    Slot slot{make_env(plan.env.id, plan.config.env.time_limit, plan.config.env_options),
-              RandomStream::derive(seed, "action", number),
-              Segment(plan.segment_length, plan.env.observation_size, plan.env.action.dims())};
-    slot.env->reset(derive_seed(seed, "env", number));
-    slots_.push_back(std::move(slot));
-    observe(slots_.back(), observation_.data() + i * plan.env.observation_size);
+  std::size_t number = index * plan.envs_per_actor;
+  for (std::unique_ptr<Env>& env :
+       make_envs(plan.env, plan.config.env, plan.config.env_options, {plan.envs_per_actor, plan.workers, true})) {
+    slots_.push_back({std::move(env), RandomStream::derive(seed, "action", number),
+                      Segment(plan.segment_length, plan.env.observation_size, plan.env.action.dims())});
+    slots_.back().env->reset(derive_seed(seed, "env", number++));
+  }
+  if (plan.env.saves_state) look();
+}
+
+void Actor::look() {
+  looked_ = true;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    observe(slots_[i], observation_.data() + i * plan_.env.observation_size);
     if (!finite_observation(i)) drop_segment(i, kBadStart);
   }
 }
@@ -52,8 +58,11 @@ void Actor::observe(const Slot& slot, float* out) {
 }
 
 void Actor::step(const Weights& weights, std::int64_t env_steps) {
+  if (!looked_) look();
   const DistributionView<float> pi = inference_.policy(weights, observation_);
-  for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, pi, weights, env_steps);
+  // All actions first: environments in other processes work at the same time.
+  for (std::size_t i = 0; i < slots_.size(); ++i) choose_action(i, pi);
+  for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, weights, env_steps);
   // Segments that ended are closed after all have stepped: closing uses the same inference workspace.
   for (Slot& slot : slots_) {
     const Segment& s = slot.open;
@@ -61,22 +70,30 @@ void Actor::step(const Weights& weights, std::int64_t env_steps) {
   }
 }
 
-void Actor::step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights,
-                      std::int64_t env_steps) {
+void Actor::choose_action(std::size_t i, const DistributionView<float>& pi) {
+  Slot& slot = slots_[i];
+  Segment& s = slot.open;
+  const std::size_t dims = plan_.env.action.dims();
+  const std::span<float> action(s.action.data() + s.length * dims, dims);
+  const std::span<double> env_action(env_action_.data() + i * dims, dims);
+  sample_action(plan_.model.distribution, pi, i, slot.action_random, action,
+                {s.log_prob.data() + s.length * dims, dims});
+  to_env_action(plan_.model, action, env_action);
+  slot.env->begin_step(env_action);
+}
+
+void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_steps) {
   Slot& slot = slots_[i];
   Segment& s = slot.open;
   const std::size_t width = plan_.env.observation_size, dims = plan_.env.action.dims(), t = s.length;
   float* now = observation_.data() + i * width;
   if (t == 0) s.first_env_step = static_cast<double>(env_steps);
-
-  const std::span<float> action(s.action.data() + t * dims, dims);
-  sample_action(plan_.model.distribution, pi, i, slot.action_random, action, {s.log_prob.data() + t * dims, dims});
-  to_env_action(plan_.model, action, env_action_);
-  const StepResult result = slot.env->step(env_action_);
+  const StepResult result = slot.env->step({env_action_.data() + i * dims, dims});
 
   std::copy_n(now, width, s.observation.data() + t * width);
   observe(slot, now);
   const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
+  if (result.fault == kWorkerDied) return drop_segment(i, {kWorkerDied, "the end of its worker"});
   if (result.fault) return drop_segment(i, {result.fault, "a simulation that broke down"});
   if (!std::isfinite(reward)) return drop_segment(i, kBadReward);
   if (!finite_observation(i)) return drop_segment(i, kBadObservation);
@@ -113,7 +130,10 @@ void Actor::drop_segment(std::size_t i, Fault why) {
     last_fault_ =
         fmt::format("environment {} ({}) gave {} ({}), at step {} of episode {}", index_ * plan_.envs_per_actor + i,
                     plan_.env.id, why.text, why.name, slot.episode_length + 1, slot.episode_number);
-    if (++slot.faults >= kMostFaults) {
+    // Of workers, env.max_deaths says how many deaths are too many.
+    if (why.name == kWorkerDied) {
+      last_fault_ += ": " + slot.env->last_death();
+    } else if (++slot.faults >= kMostFaults) {
       throw RunError(fmt::format("{}: {} times in a row without one whole segment", last_fault_, slot.faults));
     }
     // The segment that just ended with the episode before is whole: only an open one is dropped.

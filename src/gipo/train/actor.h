@@ -75,7 +75,10 @@ class Actor {
   void drop_segment(std::size_t i, Fault why);
   bool finite_observation(std::size_t i) const;
   bool can_go_on(const Slot& slot) const;
-  void step_slot(std::size_t i, const DistributionView<float>& pi, const Weights& weights, std::int64_t env_steps);
+  void choose_action(std::size_t i, const DistributionView<float>& pi);
+  void step_slot(std::size_t i, const Weights& weights, std::int64_t env_steps);
+  // The first observations; those of other processes may take their time.
+  void look();
   void close(Slot& slot, const Weights& weights);
   void observe(const Slot& slot, float* out);
 
@@ -86,7 +89,8 @@ class Actor {
   Inference inference_;
   std::vector<float> observation_;       // [envs, observation_size] now
   std::vector<double> env_observation_;  // [observation_size]
-  std::vector<double> env_action_;       // [action_dims]
+  std::vector<double> env_action_;       // [envs, action_dims]
+  bool looked_ = false;
   std::vector<Segment> finished_, spare_;
   std::vector<Episode> episodes_;
   std::uint64_t rejected_ = 0;

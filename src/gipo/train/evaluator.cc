@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 namespace gipo {
 namespace {
@@ -24,7 +25,8 @@ ReturnStats return_stats(std::span<const double> returns) {
 ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task) {
   const auto episodes = static_cast<std::size_t>(task.episodes);
   const std::size_t width = model.observation_size, dims = model.distribution.dims;
-  std::vector<double> returns(episodes), env_observation(width), env_action(dims);
+  std::vector<double> returns(episodes), env_observation(width);
+  std::vector<std::vector<double>> env_actions(kMostTogether, std::vector<double>(dims));
   std::vector<float> action(dims), log_prob(dims);
 
   // One environment per place; a place whose episode ends takes the next one, until none is left.
@@ -33,17 +35,20 @@ ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalT
     RandomStream random;
     std::size_t episode = 0;
   };
+  const std::size_t together = std::min(episodes, kMostTogether);
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   std::vector<Place> places;
   std::size_t next = 0;
-  const auto begin = [&](Place& place) {
-    place.episode = next++;
+  const auto begin = [&](Place& place, std::size_t episode) {
+    place.episode = episode;
+    returns[episode] = 0;
     place.env->reset(derive_seed(task.seed, "eval", place.episode));
     place.random = RandomStream::derive(task.seed, "eval-action", place.episode);
   };
-  for (std::size_t i = 0; i < std::min(episodes, kMostTogether); ++i) {
-    places.push_back({make_env(task.env_id, task.time_limit, task.env_options), RandomStream(), 0});
-    begin(places.back());
+  for (std::unique_ptr<Env>& env : make_envs(task.spec, task.env, task.env_options, {together, cores, false})) {
+    places.push_back({std::move(env), RandomStream(), 0});
   }
+  for (Place& place : places) begin(place, next++);
 
   Inference inference(model, places.size());
   std::vector<float> observation(places.size() * width);
@@ -59,12 +64,17 @@ ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalT
       } else {
         sample_action(model.distribution, pi, i, places[i].random, action, log_prob);
       }
-      to_env_action(model, action, env_action);
-      const StepResult result = places[i].env->step(env_action);
+      to_env_action(model, action, env_actions[i]);
+      places[i].env->begin_step(env_actions[i]);
+    }
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const StepResult result = places[i].env->step(env_actions[i]);
       returns[places[i].episode] += result.reward;
       if (!result.terminated && !result.truncated) continue;
-      if (next < episodes) {
-        begin(places[i]);
+      if (result.fault == kWorkerDied) {  // played again, from a start of its own
+        begin(places[i], places[i].episode);
+      } else if (next < episodes) {
+        begin(places[i], next++);
       } else {
         places[i].env.reset();
       }

@@ -8,16 +8,18 @@
 
 namespace gipo {
 
-// Mean and deviation (of the population) of a set of episode returns.
+// Mean and deviation (of the population) of a set of episode returns; where the task speaks of success, the share of
+// episodes with success at any step, and at the last one.
 struct ReturnStats {
   double mean = 0, std = 0;
   std::int64_t episodes = 0;
+  std::optional<double> success_rate = {}, success_rate_last = {};
 };
 ReturnStats return_stats(std::span<const double> returns);
 
 struct EvalTask {
-  std::string env_id;
-  std::optional<std::int64_t> time_limit;
+  EnvSpec spec;
+  EnvOptions env;
   OptionValues env_options;
   std::int64_t episodes = 1;
   std::uint64_t seed = 0;  // episode k starts from the stream derived from (seed, "eval", k)

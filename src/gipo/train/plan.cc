@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <thread>
 
 #include "gipo/core/error.h"
 #include "gipo/objective/surrogate.h"
@@ -73,14 +74,14 @@ class Planner {
  private:
   // Sizes follow from the task's options, and what it is simulated by must be there: one is made.
   void set_env() {
-    const EnvSpec& known = named("env.id", [&]() -> const EnvSpec& { return find_env(c_.env.id); });
+    named("env.id", [&] { return task_options(c_.env.id, {}); });
     for (const auto& [name, value] : c_.env_options) {
       const std::string key = std::string(kEnvOptions) + name;
-      named(key.c_str(), [&] { return resolve_options(known.id, known.options, {{name, value}}); });
+      named(key.c_str(), [&] { return task_options(c_.env.id, {{name, value}}); });
     }
-    plan_.config.env_options = resolve_options(known.id, known.options, c_.env_options);
+    plan_.config.env_options = task_options(c_.env.id, c_.env_options);
     try {
-      plan_.env = make_env(known.id, c_.env.time_limit, plan_.config.env_options)->spec();
+      plan_.env = ask_spec(c_.env, plan_.config.env_options);
     } catch (const Error& e) {
       refuse({"env.options.xml_file", "env.options.main_body", "env.id"}, e.what());
     }
@@ -90,6 +91,7 @@ class Planner {
     plan_.name = c_.run.name;
     if (plan_.name.empty()) plan_.name = fmt::format("{}-{}-{}", c_.env.id, c_.surrogate.name, c_.run.seed);
     std::replace(plan_.name.begin(), plan_.name.end(), ':', '-');
+    if (c_.run.name.empty()) std::replace(plan_.name.begin(), plan_.name.end(), '/', '-');
     if (plan_.name.find('/') != std::string::npos || plan_.name == "." || plan_.name == "..") {
       refuse({"run.name", "surrogate.name"},
              fmt::format("run.name = \"{}\" is not accepted: wanted a folder name without a slash", plan_.name));
@@ -126,6 +128,12 @@ class Planner {
                                                                          : regime == "on_policy" ? 1
                                                                                                  : kStale.actors));
     plan_.envs_per_actor = static_cast<std::size_t>(c_.env.count);
+    // Lockstep actors on one thread take turns, so each may have all cores.
+    const std::size_t at_once =
+        c_.run.mode == "async" ? plan_.actors : std::min(plan_.actors, static_cast<std::size_t>(c_.run.threads));
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    plan_.workers = static_cast<std::size_t>(
+        c_.env.workers.value_or(std::max<std::int64_t>(1, static_cast<std::int64_t>(cores / at_once))));
   }
 
   void set_rollouts() {

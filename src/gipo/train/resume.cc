@@ -15,8 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 5> kFreeOptions = {"run.dir", "run.name", "run.threads", "run.target_return",
-                                                          "learner.updates"};
+constexpr std::array<std::string_view, 8> kFreeOptions = {"run.dir",           "run.name",        "run.threads",
+                                                          "run.target_return", "learner.updates", "env.python",
+                                                          "env.workers",       "env.max_deaths"};
 constexpr std::array<std::string_view, 3> kFreeGroups = {"eval", "log", "checkpoint"};
 constexpr std::int64_t kMostUpdates = 1'000'000'000'000;
 
@@ -29,10 +30,9 @@ constexpr std::int64_t kMostUpdates = 1'000'000'000'000;
                   fmt::join(kFreeOptions, ", "), fmt::join(kFreeGroups, ", ")));
 }
 
-OptionValues task_options(const Config& config, const std::string& where) {
+OptionValues options_of(const Config& config, const std::string& where) {
   try {
-    const EnvSpec& task = find_env(config.env.id);
-    return resolve_options(task.id, task.options, config.env_options);
+    return task_options(config.env.id, config.env_options);
   } catch (const Error& e) {
     throw Error(fmt::format("{}: {}", where, e.what()));
   }
@@ -101,10 +101,16 @@ void refuse_changes(const Config& then, const Config& now, const std::string& wh
     }
   }
   // The task is the same by now. An option that stands at its default may be left out.
-  const OptionValues before = task_options(then, where);
-  for (const auto& [name, value] : task_options(now, where)) {
-    const OptionValue& old = before.at(name);
-    if (value != old) refuse_change(where, std::string(kEnvOptions) + name, to_toml(old), to_toml(value));
+  const OptionValues before = options_of(then, where), after = options_of(now, where);
+  const auto shown = [](const OptionValues& all, const std::string& name) {
+    return all.contains(name) ? to_toml(all.at(name)) : "";
+  };
+  OptionValues all = before;
+  all.insert(after.begin(), after.end());
+  for (const auto& [name, value] : all) {
+    if (shown(before, name) != shown(after, name)) {
+      refuse_change(where, std::string(kEnvOptions) + name, shown(before, name), shown(after, name));
+    }
   }
 }
 

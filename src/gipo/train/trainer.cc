@@ -181,8 +181,8 @@ ReturnStats Trainer::recent_returns() const { return return_stats(recent_); }
 
 EvalTask Trainer::eval_task(std::int64_t update) const {
   const Config& c = plan_.config;
-  return {c.env.id,
-          c.env.time_limit,
+  return {plan_.env,
+          c.env,
           c.env_options,
           c.eval.episodes,
           derive_seed(static_cast<std::uint64_t>(c.run.seed), "evaluation", static_cast<std::uint64_t>(update)),

@@ -41,6 +41,7 @@ void load_file(const Checkpoint& checkpoint, const std::string& name, F&& f) {
 }  // namespace
 
 Checkpoint Trainer::make_checkpoint(bool with_actors) {
+  with_actors = with_actors && plan_.env.saves_state;
   folder_.flush();
   Checkpoint checkpoint;
   checkpoint.update = learner_->version();

@@ -1,0 +1,432 @@
+"""Environments of a run, in a process of their own. The gipo program carries this file and starts it with any Python
+that has NumPy and the environment's package; it imports nothing else of gipo.
+
+Descriptor 3 is a socket to the program, 4 the memory shared with it. First a description of the environments comes and
+one of their spaces goes back; then the layout of the memory comes. From then on each byte that comes means that the
+command of every slot is to be carried out, and one that goes back that it was. docs/bridge.md has the user's view.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import json
+import mmap
+import os
+import struct
+import sys
+import traceback
+
+try:
+    import numpy as np
+except ImportError:  # said by main, where it can be answered
+    np = None
+
+CHANNEL, MEMORY = 3, 4
+NONE, STEP, STEP_AND_RESTART, STEP_AND_LEAVE, RESET = range(5)  # commands of a slot
+TERMINATED, TRUNCATED, STARTED = 1, 2, 4  # bits of its answer
+NO_SUCCESS = -1  # where info does not say
+PARTS = ("choices", "low", "high")
+
+
+class Mistake(Exception):
+    """What the user can mend, in words that need no traceback."""
+
+
+class UserCode(Exception):
+    """An exception of the environment's own code, which is its cause; the argument says what was called."""
+
+
+def read_exactly(count):
+    data = b""
+    while len(data) < count:
+        part = os.read(CHANNEL, count - len(data))
+        if not part:
+            os._exit(0)  # the program has ended
+        data += part
+    return data
+
+
+def receive():
+    return json.loads(read_exactly(struct.unpack("<I", read_exactly(4))[0]))
+
+
+def answer(kind, value):
+    text = json.dumps(value).encode()
+    message = kind + struct.pack("<I", len(text)) + text
+    while message:
+        message = message[os.write(CHANNEL, message) :]
+
+
+# Spaces. An observation becomes a row of numbers, in the order of gymnasium.spaces.flatten; an action is made from one.
+
+
+def kind_of(space):
+    """By name and not by class: EnvPool and others bring spaces of their own."""
+    names = {base.__name__ for base in type(space).__mro__}
+    for name in ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple"):
+        if name in names:
+            return name
+    raise Mistake(
+        f"the space {space} is a {type(space).__name__}: wanted Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
+        "Tuple of these"
+    )
+
+
+def parts_of(space):
+    return list(space.spaces.items()) if kind_of(space) == "Dict" else list(enumerate(space.spaces))
+
+
+def choices_of(space):
+    """How many values each choice has, and the least of each."""
+    choices = np.asarray(space.n if kind_of(space) == "Discrete" else space.nvec, dtype=np.int64)
+    starts = np.broadcast_to(np.asarray(getattr(space, "start", 0), dtype=np.int64), choices.shape)
+    return choices.ravel(), starts.ravel()
+
+
+def width(space):
+    kind = kind_of(space)
+    if kind in ("Dict", "Tuple"):
+        return sum(width(part) for _, part in parts_of(space))
+    if kind in ("Discrete", "MultiDiscrete"):
+        return int(choices_of(space)[0].sum())
+    return int(np.prod(space.shape, dtype=np.int64))
+
+
+def flatten(space, value, where, batch=None):
+    """Rows [batch, width] of observations whose every part has the batch in front; without a batch, of one."""
+    kind = kind_of(space)
+    if kind in ("Dict", "Tuple"):
+        parts = parts_of(space)
+        keys = [key for key, _ in parts]
+        fits = hasattr(value, "keys") and set(value) == set(keys) if kind == "Dict" else (
+            isinstance(value, (tuple, list)) and len(value) == len(keys))
+        if not fits:
+            raise Mistake(f"{where} is {value!r:.200}: wanted a {kind.lower()} with {keys}")
+        return np.concatenate([flatten(part, value[key], f"{where}[{key!r}]", batch) for key, part in parts], axis=1)
+    shape = (() if batch is None else (batch,)) + tuple(space.shape or ())
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.asarray(None)
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        found = f"shape {array.shape} and type {array.dtype}" if isinstance(value, np.ndarray) else f"{value!r:.200}"
+        raise Mistake(f"{where} is {found}: wanted numbers of shape {tuple(space.shape or ())}, as its space says")
+    rows = array.reshape(batch or 1, -1)
+    if kind not in ("Discrete", "MultiDiscrete"):
+        return rows
+    choices, starts = choices_of(space)
+    index = rows - starts
+    if ((index < 0) | (index >= choices)).any():
+        raise Mistake(f"{where} is {rows.tolist()}: wanted choices from {starts.tolist()} on, {choices.tolist()} of them")
+    hot = np.zeros((len(rows), int(choices.sum())), dtype=np.float32)
+    hot[np.arange(len(rows))[:, None], index.astype(np.int64) + np.cumsum(choices) - choices] = 1
+    return hot
+
+
+def describe_action(space):
+    kind = kind_of(space)
+    if kind in ("Dict", "Tuple"):
+        parts = [describe_action(part) for _, part in parts_of(space)]
+        if len({part["kind"] == "box" for part in parts}) != 1:
+            raise Mistake(f"the action space {space} has Box beside discrete parts: wanted parts of one sort")
+        joined = {name: [value for part in parts for value in part[name]] for name in PARTS}
+        return {"kind": "box" if parts[0]["kind"] == "box" else "multi", **joined}
+    if kind == "Box":
+        low, high = (np.asarray(bound, dtype=np.float64).ravel().tolist() for bound in (space.low, space.high))
+        finite = [[v if np.isfinite(v) else None for v in bound] for bound in (low, high)]
+        return {"kind": "box", "choices": [], "low": finite[0], "high": finite[1]}
+    choices = [2] * width(space) if kind == "MultiBinary" else choices_of(space)[0].tolist()
+    return {"kind": "discrete" if kind == "Discrete" else "multi", "choices": choices, "low": [], "high": []}
+
+
+def action_maker(space):
+    """A function from numbers [batch, dims] to the batch of actions. It copies: an environment may keep its action."""
+    kind = kind_of(space)
+    if kind in ("Dict", "Tuple"):
+        makers, keys, begin = [], [], 0
+        for key, part in parts_of(space):
+            end = begin + max(len(describe_action(part)[name]) for name in PARTS)
+            makers.append((action_maker(part), slice(begin, end)))
+            keys.append(key)
+            begin = end
+        whole = tuple if kind == "Tuple" else lambda parts: dict(zip(keys, parts))
+        return lambda rows: [whole(parts) for parts in zip(*[make(rows[:, at]) for make, at in makers])]
+    dtype, shape = space.dtype, tuple(space.shape or ())
+    if kind == "Box":
+        rounded = np.rint if np.issubdtype(dtype, np.integer) else lambda rows: rows
+        return lambda rows: rounded(rows).astype(dtype).reshape(-1, *shape)
+    starts = 0 if kind == "MultiBinary" else choices_of(space)[1]
+    return lambda rows: (rows + starts).astype(dtype).reshape(-1, *shape)
+
+
+class Slots:
+    """The memory shared with the program: one row of each array per environment."""
+
+    def __init__(self, count, observation, action, layout):
+        memory = mmap.mmap(MEMORY, layout["bytes"])
+
+        def view(name, dtype, *shape):
+            size = int(np.prod(shape, dtype=np.int64))
+            return np.frombuffer(memory, dtype=dtype, count=size, offset=layout[name]).reshape(shape)
+
+        self.command = view("command", np.uint8, count)
+        self.flags = view("flags", np.uint8, count)
+        self.success = view("success", np.int8, count)
+        self.seed = view("seed", np.int64, count)
+        self.action = view("action", np.float64, count, action)
+        self.reward = view("reward", np.float64, count)
+        self.observation = view("observation", np.float32, count, observation)
+        self.start = view("start", np.float32, count, observation)
+
+
+def gymnasium_maker(name, options, time_limit):
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise Mistake(f"{error}; {sys.executable} needs the package gymnasium: install it there, or choose another "
+                      "Python with env.python or GIPO_PYTHON") from None
+    if time_limit is not None:
+        options = {**options, "max_episode_steps": time_limit}
+
+    def make():
+        try:
+            return gymnasium.make(name, disable_env_checker=True, **options)
+        except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, ModuleNotFoundError) as error:
+            raise Mistake(f"gymnasium {gymnasium.__version__} does not make it: {error}") from None
+        except (Exception, SystemExit) as error:
+            raise UserCode("gymnasium.make") from error
+
+    return make
+
+
+def load_module(name):
+    """A module by its name, or a file by its path."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        spec = importlib.util.spec_from_file_location(os.path.basename(name)[:-3], name)
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        sys.path.insert(0, os.path.dirname(os.path.abspath(name)))
+        spec.loader.exec_module(module)
+        return module
+    except (Exception, SystemExit) as error:
+        absent = isinstance(error, ModuleNotFoundError) and (name + ".").startswith((error.name or "?") + ".")
+        if absent or isinstance(error, FileNotFoundError) and error.filename == os.path.abspath(name):
+            raise Mistake(f"there is no {name} in {os.getcwd()} or on PYTHONPATH") from None
+        raise UserCode(f"importing {name}") from error
+
+
+def factory_maker(name, options):
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
+        raise Mistake("wanted python:MODULE:FACTORY or python:FILE.py:FACTORY")
+    factory = load_module(module_name)
+    for part in attribute.split("."):
+        factory = getattr(factory, part, None)
+    if not callable(factory):
+        raise Mistake(f"{module_name} has no class or function {attribute} that could make an environment")
+
+    def make():
+        try:
+            env = factory(**options)
+        except (Exception, SystemExit) as error:
+            raise UserCode(attribute) from error
+        lacking = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
+        if lacking:
+            raise Mistake(f"{attribute} returned {env!r:.200}: wanted an environment as gymnasium.Env is; this has no "
+                          f"{', '.join(lacking)}")
+        return env
+
+    return make
+
+
+class Singles:
+    """Environments of Gymnasium or of a factory, stepped one after the other."""
+
+    def __init__(self, setup):
+        source, _, name = setup["id"].partition(":")
+        of_gymnasium = source == "gymnasium"
+        make = gymnasium_maker(name, setup["options"], setup["time_limit"]) if of_gymnasium else factory_maker(
+            name, setup["options"])
+        self.envs = [make() for _ in range(setup["count"])]
+        self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+        self.actions = action_maker(self.action_space)
+        # Most observations: an array that is a row already.
+        box = kind_of(self.observation_space) == "Box" and len(self.observation_space.shape) == 1
+        self.flat = tuple(self.observation_space.shape) if box else "not flat"
+        self.engine = f"gymnasium {sys.modules['gymnasium'].__version__}" if of_gymnasium else ""
+
+    def row(self, observation, where):
+        return flatten(self.observation_space, observation, where)[0]
+
+    def reset(self, i, seed):
+        try:
+            result = self.envs[i].reset() if seed is None else self.envs[i].reset(seed=seed)
+        except (Exception, SystemExit) as error:
+            raise UserCode("reset") from error
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise Mistake(f"reset returned {result!r:.200}: wanted a tuple of observation and info")
+        return self.row(result[0], "the observation of reset")
+
+    def carry_out(self, slots):
+        actions, flat = self.actions(slots.action), self.flat
+        observations, rewards, flags, successes = slots.observation, slots.reward, slots.flags, slots.success
+        for i, command in enumerate(slots.command.tolist()):
+            if command == NONE:
+                continue
+            if command == RESET:
+                seed = int(slots.seed[i])
+                slots.start[i] = self.reset(i, None if seed < 0 else seed)
+                flags[i] = STARTED
+                continue
+            try:
+                result = self.envs[i].step(actions[i])
+            except (Exception, SystemExit) as error:
+                raise UserCode("step") from error
+            try:
+                observation, rewards[i], terminated, truncated, info = result
+                success = info.get("success") if info else None
+            except (TypeError, ValueError, AttributeError):
+                raise Mistake(f"step returned {result!r:.300}: wanted observation, reward, terminated, truncated and "
+                              "info, the reward a number, info a dict") from None
+            observations[i] = observation if getattr(observation, "shape", None) == flat else self.row(
+                observation, "the observation of step")
+            successes[i] = NO_SUCCESS if success is None else bool(success)
+            ends = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+            if command == STEP_AND_LEAVE or (ends and command == STEP_AND_RESTART):
+                slots.start[i] = self.reset(i, None)
+                ends |= STARTED
+            flags[i] = ends
+
+
+class Pool:
+    """One EnvPool, made at the first reset: its seeds cannot be given later."""
+
+    def __init__(self, setup):
+        try:
+            import envpool
+        except ImportError as error:
+            raise Mistake(f"{error}; {sys.executable} needs the package envpool: install it there, or choose another "
+                          "Python with env.python or GIPO_PYTHON") from None
+        name, options = setup["id"].partition(":")[2], dict(setup["options"])
+        known = envpool.list_all_envs()
+        if name not in known:
+            near = difflib.get_close_matches(name, known)
+            raise Mistake(f"EnvPool {envpool.__version__} does not know {name}"
+                          f"{'; the nearest: ' + ', '.join(near) if near else ''}")
+        if setup["time_limit"] is not None:
+            options["max_episode_steps"] = setup["time_limit"]
+        self.count, threads = setup["count"], options.pop("num_threads", min(setup["threads"], setup["count"]))
+        try:
+            spec = envpool.make_spec(name, num_envs=self.count, **options)
+        except Exception as error:
+            raise UserCode("envpool.make_spec") from error
+        if spec.config.max_num_players > 1:
+            raise Mistake(f"{name} has {spec.config.max_num_players} players: wanted an environment of one")
+        self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
+        self.actions = action_maker(self.action_space)
+        self.engine = f"EnvPool {envpool.__version__}"
+        self.pool = None
+        self.make = lambda seeds: envpool.make(name, env_type="gymnasium", num_envs=self.count, num_threads=threads,
+                                               seed=seeds, **options)
+
+    def restart(self, slots, ids):
+        if len(ids) == 0:
+            return
+        observation, info = self.pool.reset(ids.astype(np.int32))
+        slots.start[info["env_id"]] = flatten(self.observation_space, observation, "the observation of reset", len(ids))
+        slots.flags[ids] |= STARTED
+
+    def carry_out(self, slots):
+        command = slots.command
+        resets = np.flatnonzero(command == RESET)
+        steps = np.flatnonzero((command != RESET) & (command != NONE))
+        if self.pool is None:
+            self.pool = self.make([max(seed, 0) for seed in slots.seed.tolist()])
+        slots.flags[resets] = 0
+        self.restart(slots, resets)
+        if len(steps) == 0:
+            return
+        every = len(steps) == self.count
+        result = self.pool.step(self.actions(slots.action if every else slots.action[steps]),
+                                None if every else steps.astype(np.int32))
+        observation, reward, terminated, truncated, info = result
+        at = info["env_id"]
+        slots.observation[at] = flatten(self.observation_space, observation, "the observation of step", len(at))
+        slots.reward[at] = reward
+        slots.success[at] = info["success"] > 0 if "success" in info else NO_SUCCESS
+        ends = terminated * TERMINATED | truncated * TRUNCATED
+        slots.flags[at] = ends
+        again = (command[at] == STEP_AND_LEAVE) | ((command[at] == STEP_AND_RESTART) & (ends != 0))
+        self.restart(slots, at[again])
+
+
+def describe(host, setup):
+    if width(host.observation_space) == 0:
+        raise Mistake(f"the observation space {host.observation_space} holds no number")
+    return {
+        "observation_size": width(host.observation_space),
+        "action": describe_action(host.action_space),
+        "engine": host.engine,
+        "pid": os.getpid(),
+    }
+
+
+def try_out(host, slots):
+    """A reset and a step of a first environment, so that what is wrong with it is found before a run begins."""
+
+    def check(values, what):
+        if not np.isfinite(values).all():
+            at = int(np.flatnonzero(~np.isfinite(np.ravel(values)))[0])
+            raise Mistake(f"{what} holds {np.ravel(values)[at]} at index {at}: wanted finite numbers")
+
+    slots.command[0] = RESET
+    host.carry_out(slots)
+    check(slots.start[0], "the observation of reset")
+    slots.command[0] = STEP
+    host.carry_out(slots)
+    check(slots.observation[0], "the observation of step")
+    check(slots.reward[0], "the reward of step")
+
+
+def users_traceback(error):
+    """From the first frame that is not ours."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename == read_exactly.__code__.co_filename:
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def serve():
+    setup = receive()
+    if np is None:
+        raise Mistake(f"{sys.executable} needs the package numpy: install it there, or choose another Python with "
+                      "env.python or GIPO_PYTHON")
+    np.seterr(over="ignore", invalid="ignore")  # what is not finite the program sees itself
+    host = (Pool if setup["id"].startswith("envpool:") else Singles)(setup)
+    described = describe(host, setup)
+    answer(b"S", described)
+    dims = max(len(described["action"][name]) for name in PARTS)
+    slots = Slots(setup["count"], described["observation_size"], dims, receive())
+    if setup["try_out"]:
+        try_out(host, slots)
+        answer(b"T", {})
+    carry_out = host.carry_out
+    while os.read(CHANNEL, 1):
+        carry_out(slots)
+        os.write(CHANNEL, b".")
+
+
+def main():
+    try:
+        serve()
+    except Mistake as mistake:
+        answer(b"E", {"text": str(mistake)})
+    except UserCode as error:
+        cause = error.__cause__
+        answer(b"E", {"text": f"{error} raised {type(cause).__name__}:\n{users_traceback(cause)}"})
+
+
+if __name__ == "__main__":
+    main()

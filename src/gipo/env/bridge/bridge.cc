@@ -1,0 +1,212 @@
+#include "gipo/env/bridge/bridge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "gipo/core/error.h"
+#include "gipo/core/python.h"
+
+namespace gipo {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kSettled = 100;  // rounds after which a death is not one of a row
+constexpr std::int64_t kBackOffMs = 50, kMostBackOffMs = 2000;
+
+Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t threads) {
+  Json named = Json::object();
+  for (const auto& [name, value] : options) {
+    std::visit([&, n = name](const auto& v) { named[n] = v; }, value);
+  }
+  return {{"id", env.id},    {"options", named},   {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
+          {"count", 1},      {"threads", threads},  // of EnvPool
+          {"try_out", false}};
+}
+
+std::vector<double> bounds(const Json& values, double missing) {
+  std::vector<double> all;
+  for (const Json& v : values) all.push_back(v.is_null() ? missing : v.get<double>());
+  return all;
+}
+
+EnvSpec read_spec(const Json& value, const EnvOptions& env) {
+  const double inf = std::numeric_limits<double>::infinity();
+  try {
+    EnvSpec spec;
+    spec.id = env.id;
+    spec.observation_size = value.at("observation_size").get<std::size_t>();
+    const Json& action = value.at("action");
+    const auto kind = action.at("kind").get<std::string>();
+    spec.action = {kind == "box"        ? ActionSpace::Kind::kBox
+                   : kind == "discrete" ? ActionSpace::Kind::kDiscrete
+                                        : ActionSpace::Kind::kMultiDiscrete,
+                   action.at("choices").get<std::vector<std::int64_t>>(), bounds(action.at("low"), -inf),
+                   bounds(action.at("high"), inf)};
+    spec.time_limit = env.time_limit.value_or(0);
+    spec.engine = value.at("engine").get<std::string>();
+    spec.saves_state = false;
+    return spec;
+  } catch (const Json::exception& e) {
+    throw RunError(fmt::format("{}: a worker's description is damaged: {}", env.id, e.what()));
+  }
+}
+
+bool same_spaces(const EnvSpec& a, const EnvSpec& b) {
+  return a.observation_size == b.observation_size && a.action.kind == b.action.kind &&
+         a.action.choices == b.action.choices && a.action.low == b.action.low && a.action.high == b.action.high;
+}
+
+// An action that the task takes, for the first step of all.
+void write_some_action(const ActionSpace& space, std::span<double> action) {
+  for (std::size_t d = 0; d < action.size(); ++d) {
+    action[d] = space.kind == ActionSpace::Kind::kBox ? std::clamp(0.0, space.low[d], space.high[d]) : 0.0;
+  }
+}
+
+[[noreturn]] void throw_error(const std::string& id, const Json& value) {
+  throw Error(fmt::format("{}: {}", id, value.value("text", "it failed without a word")));
+}
+
+EnvSpec ask(const EnvOptions& env, const std::string& python, const Json& setup) {
+  WorkerProcess process(python, setup);
+  const auto answer = [&](char wanted) {
+    const std::optional<WorkerProcess::Answer> a = process.wait();
+    if (!a && process.never_started()) {
+      throw Error(
+          fmt::format("{}: {} does not start: a Python with the task's package is wanted; env.python or the "
+                      "environment variable GIPO_PYTHON chooses it",
+                      env.id, python));
+    }
+    if (!a) throw Error(fmt::format("{}: the worker that was to try it out died: {}", env.id, process.last_words()));
+    if (a->kind == 'E') throw_error(env.id, a->value);
+    GIPO_CHECK(a->kind == wanted);
+    return a->value;
+  };
+  const EnvSpec spec = read_spec(answer('S'), env);
+  Slots slots(1, spec.observation_size, spec.action.dims());
+  slots.memory = process.share(slots.bytes);
+  write_some_action(spec.action, slots.action(0));
+  process.tell(slots.layout());
+  answer('T');
+  return spec;
+}
+
+}  // namespace
+
+bool is_bridged(const std::string& id) {
+  return id.starts_with("gymnasium:") || id.starts_with("python:") || id.starts_with("envpool:");
+}
+
+EnvSpec bridged_spec(const EnvOptions& env, const OptionValues& options) {
+  static std::mutex mutex;
+  static std::map<std::string, EnvSpec> known;
+  const std::string python = find_python(env.python);
+  Json setup = setup_json(env, options, 1);
+  setup["try_out"] = true;
+  const std::lock_guard lock(mutex);
+  const std::string question = python + " " + setup.dump();
+  const auto it = known.find(question);
+  if (it != known.end()) return it->second;
+  return known[question] = ask(env, python, setup);
+}
+
+Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options, const EnvCrowd& crowd)
+    : spec_(std::move(spec)),
+      python_(find_python(env.python)),
+      setup_(setup_json(env, options, crowd.workers)),
+      crowd_(crowd),
+      max_deaths_(env.max_deaths) {
+  // A pool has threads: a second process would only split it.
+  const std::size_t most = env.id.starts_with("envpool:") ? 1 : crowd.count;
+  crowd_.workers = std::clamp<std::size_t>(crowd.workers, 1, most);
+  for (std::size_t w = 0; w < crowd_.workers; ++w) {
+    const std::size_t count = (w + 1) * crowd_.count / crowd_.workers - w * crowd_.count / crowd_.workers;
+    workers_.push_back({nullptr, Slots(count, spec_.observation_size, spec_.action.dims())});
+    start(workers_.back());
+  }
+}
+
+Bridge::~Bridge() = default;
+
+Bridge::Place Bridge::place_of(std::size_t i) const {
+  std::size_t w = 0;
+  for (; i >= workers_[w].slots.count; ++w) i -= workers_[w].slots.count;
+  return {w, i};
+}
+
+const Slots& Bridge::slots(std::size_t worker) const { return workers_[worker].slots; }
+std::uint64_t Bridge::incarnation(std::size_t worker) const { return workers_[worker].incarnation; }
+std::uint64_t Bridge::rounds(std::size_t worker) const { return workers_[worker].rounds; }
+
+// Its spaces are known, so all it needs is sent at once; what it answers is read when something is waited for.
+void Bridge::start(Worker& worker) {
+  Json setup = setup_;
+  setup["count"] = worker.slots.count;
+  worker.process = std::make_unique<WorkerProcess>(python_, setup);
+  worker.slots.memory = worker.process->share(worker.slots.bytes);
+  worker.process->tell(worker.slots.layout());
+  worker.ordered = worker.sent = false;
+  worker.rounds_before = worker.rounds;
+}
+
+void Bridge::order(const Place& place, Command command) {
+  Worker& worker = workers_[place.worker];
+  GIPO_CHECK(!worker.sent);
+  worker.slots.command()[place.slot] = command;
+  worker.ordered = true;
+}
+
+void Bridge::exchange(std::size_t index) {
+  for (Worker& worker : workers_) {
+    if (!worker.ordered) continue;
+    worker.process->go();
+    worker.ordered = false;
+    worker.sent = true;
+  }
+  Worker& worker = workers_[index];
+  if (worker.sent && !finish_round(worker)) replace(worker);
+}
+
+bool Bridge::finish_round(Worker& worker) {
+  while (const std::optional<WorkerProcess::Answer> answer = worker.process->wait()) {
+    if (answer->kind == 'E') throw_error(spec_.id, answer->value);
+    if (answer->kind == 'S') {
+      EnvOptions env;
+      env.id = spec_.id;
+      if (!same_spaces(read_spec(answer->value, env), spec_)) {
+        throw Error(fmt::format("{}: its spaces are not those it had when the run began", spec_.id));
+      }
+      continue;
+    }
+    worker.sent = false;
+    ++worker.rounds;
+    std::fill_n(worker.slots.command(), worker.slots.count, Command::kNone);
+    return true;
+  }
+  return false;
+}
+
+void Bridge::replace(Worker& worker) {
+  last_death_ = worker.process->last_words();
+  worker.deaths = worker.rounds - worker.rounds_before >= kSettled ? 1 : worker.deaths + 1;
+  if (worker.deaths >= max_deaths_) {
+    throw RunError(
+        fmt::format("{}: a worker died {} times in a row (env.max_deaths): {}", spec_.id, worker.deaths, last_death_));
+  }
+  if (worker.deaths > 1) {
+    const std::int64_t wait = kBackOffMs << std::min<std::int64_t>(worker.deaths - 2, 10);
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(wait, kMostBackOffMs)));
+  }
+  ++worker.incarnation;
+  start(worker);
+}
+
+}  // namespace gipo
