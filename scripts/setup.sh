@@ -2,9 +2,10 @@
 # Installs what building, testing and the demo need, only where it is missing: Debian (or Ubuntu) packages by name, and
 # a Python environment in .venv. Safe to run again; with nothing missing it changes nothing.
 #
-#   scripts/setup.sh          all that `make demo` and `make test` need
-#   scripts/setup.sh --lint   clang-format and clang-tidy as well
-#   scripts/setup.sh --fuzz   clang and libFuzzer as well
+#   scripts/setup.sh               all that `make demo` and `make test` need
+#   scripts/setup.sh --lint        clang-format and clang-tidy as well
+#   scripts/setup.sh --fuzz        clang and libFuzzer as well
+#   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,6 +15,7 @@ packages=(
   libgtest-dev libbenchmark-dev
 )
 tools=(c++ cmake ninja make)
+requirements=(requirements)
 for argument in "$@"; do
   case "$argument" in
     --lint)
@@ -24,8 +26,9 @@ for argument in "$@"; do
       packages+=(clang libclang-rt-dev)
       tools+=(clang++)
       ;;
+    --metaworld) requirements+=(requirements-metaworld) ;;
     *)
-      echo "setup: unknown argument $argument; known: --lint, --fuzz" >&2
+      echo "setup: unknown argument $argument; known: --lint, --fuzz, --metaworld" >&2
       exit 2
       ;;
   esac
@@ -106,21 +109,24 @@ check_tools() {
 }
 
 make_environment() {
-  local venv_python=.venv/bin/python stamp=.venv/requirements.sha256 python wanted
+  local venv_python=.venv/bin/python python wanted name stamp
   if ! "$venv_python" -m pip --version >/dev/null 2>&1; then
     python="$(find_python)" || die "no Python 3.11 or later that can make environments was found"
     say "making .venv with $("$python" --version)"
     "$python" -m venv --clear .venv
   fi
 
-  wanted="$(sha256sum <scripts/requirements.txt)"
-  if [[ -f "$stamp" && "$(<"$stamp")" == "$wanted" ]]; then
-    say "the Python packages are there"
-    return
-  fi
-  say "installing the Python packages of scripts/requirements.txt into .venv"
-  "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input -r scripts/requirements.txt
-  echo "$wanted" >"$stamp"
+  for name in "${requirements[@]}"; do
+    stamp=".venv/$name.sha256"
+    wanted="$(sha256sum <"scripts/$name.txt")"
+    if [[ -f "$stamp" && "$(<"$stamp")" == "$wanted" ]]; then
+      say "the Python packages of scripts/$name.txt are there"
+      continue
+    fi
+    say "installing the Python packages of scripts/$name.txt into .venv"
+    "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input -r "scripts/$name.txt"
+    echo "$wanted" >"$stamp"
+  done
 }
 
 if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then

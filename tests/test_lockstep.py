@@ -19,7 +19,24 @@ ON_POLICY = {
     "replay.segment_length": 64,
     "learner.epochs": 4,
 }
-REGIMES = {"stale": STALE, "fresh": FRESH, "on_policy": ON_POLICY}
+# The parts of configs/metaworld/authors.toml, in small; the policy learns between two logged updates, too.
+SHARED = {
+    "env.id": "Pendulum-v1",
+    "policy.shared": 1,
+    "policy.critic_hidden": "[8]",
+    "policy.layer_norm": "true",
+    "policy.activation": "relu",
+    "policy.init": "uniform",
+    "policy.distribution": "binned",
+    "advantage.mode": "stored",
+    "replay.sampling": "transitions",
+    "surrogate.ratio": "dimension",
+    "learner.policy_every": 3,
+    "learner.kl_coef": 0.1,
+    "learner.schedule": "cosine",
+    "learner.warmup_updates": 20,
+}
+REGIMES = {"stale": STALE, "fresh": FRESH, "on_policy": ON_POLICY, "shared": SHARED}
 LONGER = {"learner.updates": 300, "eval.every_updates": 100}
 
 

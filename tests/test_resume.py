@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from test_lockstep import SHARED
 from test_tasks import MODELS
 
 SETTINGS = {
@@ -56,6 +57,7 @@ def contents(folder):
 
 REGIMES = {
     "stale": {},
+    "shared": SHARED,
     "continuous": {"env.id": "Pendulum-v1", "run.threads": 2, "learner.proximal_coef": 0.3,
                    "env.normalise_rewards": "true"},
     "fresh": {"staleness.regime": "fresh", "staleness.window": 30, "env.count": 1, "advantage.mode": "gae"},

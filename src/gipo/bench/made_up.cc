@@ -23,20 +23,25 @@ double operations(const MlpShape& shape, std::size_t rows) {
 
 }  // namespace
 
-double update_operations(const ModelSpec& model, std::size_t rows) {
-  return operations(model.policy_shape, rows) + operations(model.critic_shape, rows);
+double update_operations(const ModelSpec& model, std::size_t rows, double policy_share) {
+  return policy_share * operations(model.policy_shape, rows) + operations(model.critic_shape, rows);
 }
 
-LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& action, const Widths& hidden,
+LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& action, const PolicyOptions& policy,
                            std::size_t batch_size) {
-  PolicyOptions policy;
-  policy.hidden = hidden;
   LearnerSetup setup;
   setup.model = make_model_spec(policy, {"made up", "", observation_size, action, 0});
   setup.learner.batch_size = static_cast<std::int64_t>(batch_size);
   setup.t_old = kVersions / 10;
   setup.window = kVersions;
   return setup;
+}
+
+LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& action, const Widths& hidden,
+                           std::size_t batch_size) {
+  PolicyOptions policy;
+  policy.hidden = hidden;
+  return made_up_setup(observation_size, action, policy, batch_size);
 }
 
 Batch made_up_batch(std::size_t size, const ModelSpec& model) {

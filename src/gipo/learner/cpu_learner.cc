@@ -52,7 +52,8 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
       pool_(pool),
       per_dimension_(setup.surrogate.ratio == "dimension"),
       batch_size_(static_cast<std::size_t>(setup.learner.batch_size)),
-      policy_(setup.model.policy_shape, batch_size_, setup.model.distribution.extra_parameters(), setup.learner),
+      policy_(setup.model.policy_shape, setup.model.shared > 0 ? 2 * batch_size_ : batch_size_,
+              setup.model.distribution.extra_parameters(), setup.learner),
       critic_(setup.model.critic_shape, 2 * batch_size_, 0, setup.learner),
       average_net_(setup.model.policy_shape, setup.learner.proximal_coef > 0 ? batch_size_ : 0),
       pi_(setup.model.distribution, batch_size_),
@@ -77,7 +78,7 @@ template <class T>
 const UpdateStats& CpuLearner<T>::update(const Batch& batch, const UpdateContext& context) {
   stats_ = {};
   stats_.reward_factor = reward_scale_.factor;
-  compute_gradients(batch);
+  compute_gradients(batch, context.diagnose);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
   return stats_;
@@ -90,13 +91,18 @@ void CpuLearner<T>::set_reward_scale(const RunningMoments& returns) {
 }
 
 template <class T>
-void CpuLearner<T>::compute_gradients(const Batch& batch) {
+void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
   GIPO_CHECK(batch.size == batch_size_);
+  policy_due_ = (version_ + 1) % setup_.learner.policy_every == 0;
+  ratios_due_ = policy_due_ || diagnose || setup_.advantage.mode == "vtrace";
   forward(batch);
-  compute_log_ratios(batch);
+  if (ratios_due_) compute_log_ratios(batch);
   compute_advantages(batch);
-  compute_multipliers(batch);
-  pool_.run(2, [&](std::size_t i) { i == 0 ? backward_policy(batch) : backward_critic(batch); });
+  if (ratios_due_) compute_multipliers(batch);
+  pool_.run(2, [&](std::size_t i) {
+    if (i == 1) return backward_critic(batch);
+    if (policy_due_) backward_policy(batch);
+  });
 }
 
 template <class T>
@@ -104,21 +110,26 @@ void CpuLearner<T>::forward(const Batch& batch) {
   scale_.apply<T>({batch.observation.data(), batch.rows() * batch.observation_size}, observation_.data());
   std::copy_n(batch.action.data(), action_.size(), action_.data());
   for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(reward_scale_.apply(batch.reward[i]));
+  const std::size_t shared = setup_.model.shared;
+  features_ = policy_.mlp.forward_layers(0, shared, policy_.mlp_parameters(), observation_.data(), batch.rows());
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) {
-      values_ = critic_.mlp.forward(critic_.parameters, observation_.data(), batch.rows());
+      values_ = critic_.mlp.forward(critic_.parameters, features_, batch.rows());
       record_gaps(batch);  // the policy's side has more to do
       return;
     }
-    const T* x = observation_.data();
-    pi_.evaluate({policy_.mlp.forward(policy_.mlp_parameters(), x, batch.size), policy_.extra()}, batch.size);
+    if (!ratios_due_) return;
+    Mlp<T>& mlp = policy_.mlp;
+    pi_.evaluate(
+        {mlp.forward_layers(shared, mlp.layers(), policy_.mlp_parameters(), features_, batch.size), policy_.extra()},
+        batch.size);
     pi_.log_prob(action_.data(), log_prob_.data());
     pi_.entropy(entropy_.data());
     if (average_.empty()) return;
     const auto average = std::span<const T>(average_);
-    average_pi_.evaluate(
-        {average_net_.forward(average.first(policy_.network), x, batch.size), average.subspan(policy_.network)},
-        batch.size);
+    average_pi_.evaluate({average_net_.forward(average.first(policy_.network), observation_.data(), batch.size),
+                          average.subspan(policy_.network)},
+                         batch.size);
     pi_.kl_divergence(average_pi_, proximal_.data());
   });
 }
@@ -219,7 +230,8 @@ void CpuLearner<T>::backward_critic(const Batch& batch) {
   const double variance = variance_of<T>(target_, mean_of<T>(target_));
   const double bias = error_sum / static_cast<double>(n);
   stats_.explained_variance = variance > 0 ? 1.0 - (stats_.value_loss - bias * bias) / variance : 0.0;
-  critic_.mlp.backward(critic_.parameters, observation_.data(), n, d_value_.data(), critic_.gradient);
+  // No gradient by its input: what the critic reads of the policy's layers stays the policy's.
+  critic_.mlp.backward(critic_.parameters, features_, n, d_value_.data(), critic_.gradient);
   critic_.norm = norm_of<T>(critic_.gradient);
 }
 
@@ -227,13 +239,13 @@ template <class T>
 void CpuLearner<T>::apply_gradients() {
   const LearnerOptions& o = setup_.learner;
   const double factor = schedule_factor(o, version_++);
-  stats_.policy_grad_norm = policy_.norm;
+  stats_.policy_grad_norm = policy_due_ ? policy_.norm : 0.0;
   stats_.value_grad_norm = critic_.norm;
   stats_.policy_lr = o.policy_lr * factor;
   stats_.value_lr = o.value_lr * factor;
   // A norm is finite only if every entry is.
-  stats_.skipped = !std::isfinite(policy_.norm) || !std::isfinite(critic_.norm) || !std::isfinite(stats_.policy_loss) ||
-                   !std::isfinite(stats_.value_loss);
+  stats_.skipped = !std::isfinite(stats_.policy_grad_norm) || !std::isfinite(critic_.norm) ||
+                   !std::isfinite(stats_.policy_loss) || !std::isfinite(stats_.value_loss);
   if (stats_.skipped) {
     ++skipped_;
     if (++skipped_in_a_row_ >= o.max_bad_updates) {
@@ -248,6 +260,7 @@ void CpuLearner<T>::apply_gradients() {
   }
   skipped_in_a_row_ = 0;
   pool_.run(2, [&](std::size_t i) {
+    if (i == 0 && !policy_due_) return;
     Net& net = i == 0 ? policy_ : critic_;
     const double clip = std::min(1.0, o.max_grad_norm / (net.norm + 1e-6));
     net.optimizer.step(net.parameters, net.gradient, i == 0 ? stats_.policy_lr : stats_.value_lr, clip);

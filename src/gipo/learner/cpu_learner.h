@@ -10,8 +10,8 @@
 
 namespace gipo {
 
-// The learner on the CPU with closed-form gradients, actor and critic networks apart. T is float in use and double in
-// the tests that compare its gradients with finite differences.
+// The learner on the CPU with closed-form gradients, actor and critic networks apart, but for layers of the policy that
+// the critic may read too. T is float in use and double in the tests that compare its gradients with finite differences.
 //
 //   observations -> policy net  -> log ratios --+-> advantages -> multiplier -> d log pi -> policy net backward -> AdamW
 //                -> critic net  -> values ------+-> targets ----------------> d value  -> critic net backward -> AdamW
@@ -31,7 +31,7 @@ class CpuLearner final : public Learner {
   void load(ByteReader& in) override;
 
   // The two halves of an update, apart for the tests.
-  void compute_gradients(const Batch& batch);
+  void compute_gradients(const Batch& batch, bool diagnose = false);
   void apply_gradients();
   std::span<T> policy_parameters() { return policy_.parameters; }
   std::span<T> critic_parameters() { return critic_.parameters; }
@@ -66,7 +66,8 @@ class CpuLearner final : public Learner {
   bool per_dimension_;  // one ratio per action dimension
   std::size_t batch_size_;
   Net policy_, critic_;
-  Mlp<T> average_net_;  // of the proximal term; empty workspace without it
+  bool policy_due_ = true, ratios_due_ = true;  // in this update; the critic always learns
+  Mlp<T> average_net_;                          // of the proximal term; empty workspace without it
   EvaluatedDistribution<T> pi_, average_pi_;
   AlignedVector<T> average_;  // moving average of the policy's parameters; empty without the proximal term
   ObservationScale scale_;
@@ -80,6 +81,7 @@ class CpuLearner final : public Learner {
   AlignedVector<T> observation_;                                         // [rows, observation_size] scaled
   std::vector<T> action_;                                                // [N, D]
   std::vector<T> reward_;                                                // [N] scaled
+  const T* features_ = nullptr;                                          // [rows, ...] what both networks begin with
   const T* values_ = nullptr;                                            // [rows]
   std::vector<T> log_prob_;                                              // [N, D]
   std::vector<T> entropy_;                                               // [N]

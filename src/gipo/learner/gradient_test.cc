@@ -174,8 +174,10 @@ class Fixture {
 
   double value_loss() {
     const std::vector<double> x = observations();
-    Mlp<double> net(case_.model.critic_shape, kSize);
-    const double* values = net.forward(learner_.critic_parameters(), x.data(), kSize);
+    Mlp<double> policy(case_.model.policy_shape, kSize), net(case_.model.critic_shape, kSize);
+    const double* seen = policy.forward_layers(
+        0, case_.model.shared, learner_.policy_parameters().first(policy.parameter_count()), x.data(), kSize);
+    const double* values = net.forward(learner_.critic_parameters(), seen, kSize);
     double loss = 0;
     for (std::size_t i = 0; i < kSize; ++i) loss += std::pow(values[i] - static_cast<double>(batch_.target[i]), 2);
     return kValueCoef * loss / kSize;
@@ -244,6 +246,10 @@ std::vector<ModelSpec> models() {
         m.policy_shape = {3, {8, 7}, d.outputs(), activation, layer_norm};
         m.critic_shape = {3, {8, 7}, 1, activation, layer_norm};
         all.push_back(m);
+        if (activation == Activation::kTanh) continue;
+        m.shared = 1;  // the policy's loss holds no value error: the critic's gradient must not enter shared layers
+        m.critic_shape = {8, {6}, 1, activation, layer_norm};
+        all.push_back(m);
       }
     }
   }
@@ -260,7 +266,8 @@ TEST(Gradient, MatchesFiniteDifferencesForEverySurrogateRatioDistributionAndLaye
         const std::string label = surrogate.name + " " + surrogate.kernel + " " + surrogate.pull_back + " " + ratio +
                                   " outputs " + std::to_string(model.distribution.outputs()) + " relu " +
                                   std::to_string(model.policy_shape.activation == Activation::kRelu) + " norm " +
-                                  std::to_string(model.policy_shape.layer_norm);
+                                  std::to_string(model.policy_shape.layer_norm) + " shared " +
+                                  std::to_string(model.shared);
         Fixture f({surrogate, model, label});
         const double policy = f.policy_error(), critic = f.critic_error();
         EXPECT_LT(policy, 1e-5) << label;

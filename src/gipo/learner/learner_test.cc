@@ -53,6 +53,65 @@ TEST(Learner, ThreadsDoNotChangeTheWeights) {
   EXPECT_EQ(bytes_a.bytes(), bytes_b.bytes());
 }
 
+// The authors' set-up in small: shared layers with LayerNorm, bins, the policy learning in one update of three.
+LearnerSetup shared_setup() {
+  LearnerSetup s = small_setup();
+  PolicyOptions options{.hidden = {8, 8}, .critic_hidden = Widths{6}, .shared = 1, .activation = "relu"};
+  options.layer_norm = true;
+  s.model = make_model_spec(options, {"T", "", 3, ActionSpace::discrete(3), 10});
+  s.advantage.mode = "stored";
+  s.learner.policy_every = 3;
+  return s;
+}
+
+TEST(Learner, ThreadsDoNotChangeTheWeightsOfSharedLayers) {
+  ThreadPool one(1), two(2);
+  const auto a = make_learner(shared_setup(), RandomStream(1), one);
+  const auto b = make_learner(shared_setup(), RandomStream(1), two);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    a->update(random_batch(i), {0, i % 2 == 0});
+    b->update(random_batch(i), {0, i % 2 == 0});
+  }
+  ByteWriter bytes_a, bytes_b;
+  a->save(bytes_a);
+  b->save(bytes_b);
+  EXPECT_EQ(bytes_a.bytes(), bytes_b.bytes());
+}
+
+TEST(Learner, ThePolicyLearnsInOneOfPolicyEveryUpdates) {
+  ThreadPool pool(1);
+  for (const char* mode : {"stored", "vtrace"}) {
+    LearnerSetup setup = shared_setup();
+    setup.advantage.mode = mode;
+    setup.learner.proximal_coef = 0.1;
+    const auto learner = make_learner(setup, RandomStream(1), pool);
+    Weights before, after;
+    for (std::uint64_t i = 0; i < 9; ++i) {
+      learner->copy_weights(before);
+      const UpdateStats stats = learner->update(random_batch(i), {0, i % 2 == 0});
+      learner->copy_weights(after);
+      EXPECT_NE(before.critic, after.critic);
+      EXPECT_EQ(before.policy != after.policy, i % 3 == 2) << i;
+      EXPECT_EQ(stats.policy_grad_norm > 0, i % 3 == 2) << i;
+    }
+  }
+}
+
+// Whether figures are asked for changes nothing of what is learned.
+TEST(Learner, DiagnosingDoesNotChangeTheWeights) {
+  ThreadPool pool(1);
+  const auto a = make_learner(shared_setup(), RandomStream(1), pool);
+  const auto b = make_learner(shared_setup(), RandomStream(1), pool);
+  for (std::uint64_t i = 0; i < 9; ++i) {
+    a->update(random_batch(i), {0, true});
+    b->update(random_batch(i), {0, false});
+  }
+  ByteWriter bytes_a, bytes_b;
+  a->save(bytes_a);
+  b->save(bytes_b);
+  EXPECT_EQ(bytes_a.bytes(), bytes_b.bytes());
+}
+
 TEST(Learner, GoesOnIdenticallyAfterSaveAndLoad) {
   ThreadPool pool(1);
   LearnerSetup setup = small_setup();

@@ -34,14 +34,18 @@ struct DenseKernels {
   // z = activation(x weight^T + bias)
   void (*affine)(const T* weight, const T* packed, const T* bias, const T* x, T* z, std::size_t in, std::size_t out,
                  std::size_t rows, Activation activation);
-  // delta *= activation'(z), z being the activation's output
-  void (*activation_backward)(const T* z, T* delta, std::size_t size, Activation activation);
   // d_weight = delta^T x, d_bias = column sums of delta
   void (*weight_gradient)(const T* delta, const T* x, T* d_weight, T* d_bias, std::size_t in, std::size_t out,
                           std::size_t rows);
   // d_x = delta weight; where `below` [rows, in] is given, the activation's output, times its derivative there
   void (*input_gradient)(const T* weight, const T* delta, T* d_x, std::size_t in, std::size_t out, std::size_t rows,
                          const T* below, Activation activation);
+  // LayerNorm of x [rows, width]: z = (x - mean) inverse_std gain + shift; mean and inverse_std [rows] are kept.
+  void (*layer_norm)(const T* x, const T* gain, const T* shift, T* z, T* mean, T* inverse_std, std::size_t width,
+                     std::size_t rows);
+  // delta, by z, becomes that by what the activation saw that gave x, in place; d_gain, d_shift [width].
+  void (*layer_norm_backward)(const T* x, const T* mean, const T* inverse_std, const T* gain, T* delta, T* d_gain,
+                              T* d_shift, std::size_t width, std::size_t rows, Activation activation);
   // For each of `rows` rows, `stride` apart: p = softmax(logits) [n], its logarithm, and its entropy, `entropy_stride`
   // apart.
   void (*softmax)(const T* logits, std::size_t rows, std::size_t n, std::size_t stride, T* p, T* log_p, T* entropy,

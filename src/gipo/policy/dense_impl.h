@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "gipo/policy/dense.h"
+#include "gipo/policy/dense_norm.h"
 #include "gipo/policy/dense_product.h"
 #include "gipo/policy/dense_vector.h"
 
@@ -71,11 +72,6 @@ void affine(const T* weight, const T* packed, const T* bias, const T* x, T* z, s
 }
 
 template <class T>
-void activation_backward(const T* z, T* delta, std::size_t size, Activation activation) {
-  finish_row<T>(delta, size, nullptr, {activation, z, 0});
-}
-
-template <class T>
 void weight_gradient(const T* delta, const T* x, T* d_weight, T* d_bias, std::size_t in, std::size_t out,
                      std::size_t rows) {
   column_sums(delta, d_bias, out, rows);
@@ -101,7 +97,7 @@ void input_gradient(const T* weight, const T* delta, T* d_x, std::size_t in, std
   }
   Samples<T>(d_x, dim(in), dim(rows)).noalias() =
       ConstWeight<T>(weight, dim(out), dim(in)).transpose() * ConstSamples<T>(delta, dim(out), dim(rows));
-  if (below) activation_backward(below, d_x, in * rows, activation);
+  if (below) finish_row<T>(d_x, in * rows, nullptr, {activation, below, 0});
 }
 
 // One row of many choices: vectors along the choices.
@@ -252,9 +248,10 @@ constexpr DenseKernels<T> table(const char* name) {
   return {name,
           pack<T>,
           affine<T>,
-          activation_backward<T>,
           weight_gradient<T>,
           input_gradient<T>,
+          layer_norm<T>,
+          layer_norm_backward<T>,
           softmax<T>,
           softmax_gradient<T>,
           scale<T>,

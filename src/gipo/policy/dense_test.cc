@@ -65,17 +65,10 @@ TEST(Dense, EveryVersionMatchesPlainLoops) {
       expect_near(input_gradient, d_x, "input gradient");
 
       for (const Activation activation : {Activation::kTanh, Activation::kRelu}) {
-        std::vector<double> a(z), slope(z);
-        for (std::size_t i = 0; i < z.size(); ++i) {
-          const bool tanh = activation == Activation::kTanh;
-          a[i] = tanh ? std::tanh(z[i]) : std::max(0.0, z[i]);
-          slope[i] = delta[i] * (tanh ? 1 - a[i] * a[i] : (z[i] > 0 ? 1.0 : 0.0));
-        }
+        std::vector<double> a(z);
+        for (double& v : a) v = activation == Activation::kTanh ? std::tanh(v) : std::max(0.0, v);
         k.affine(weight.data(), packed.data(), bias.data(), x.data(), result.data(), in, out, rows, activation);
         expect_near(result, a, "activation");
-        std::vector<float> d(delta);
-        k.activation_backward(result.data(), d.data(), d.size(), activation);
-        expect_near(d, slope, "activation backward");
         // Fused into the gradient of the layer above: delta weight, times the slope where the input was an activation.
         std::vector<float> below(x);
         std::vector<double> fused(d_x);
@@ -110,6 +103,49 @@ TEST(Dense, TanhIsWithinItsStatedError) {
       ASSERT_LT(std::abs(z[i]), 1.0f);
     }
     EXPECT_LT(worst, 4e-7) << k.name;
+  }
+}
+
+TEST(Dense, LayerNormMatchesPlainLoops) {
+  for (std::size_t version = 0; version < dense_versions(); ++version) {
+    const DenseKernels<float>& k = dense_version(version);
+    SCOPED_TRACE(k.name);
+    for (const std::size_t width : {1, 3, 16, 70, 512}) {
+      constexpr std::size_t kRows = 9;
+      auto x = random_values(kRows * width, 1);
+      const auto gain = random_values(width, 2), shift = random_values(width, 3),
+                 delta = random_values(kRows * width, 4);
+      for (float& v : x) v = std::max(0.0f, 3 * v + 1);  // as a ReLU leaves it
+      std::vector<float> z(x.size()), mean(kRows), inverse_std(kRows), d(delta), d_gain(width, 7), d_shift(width, 7);
+      k.layer_norm(x.data(), gain.data(), shift.data(), z.data(), mean.data(), inverse_std.data(), width, kRows);
+      k.layer_norm_backward(x.data(), mean.data(), inverse_std.data(), gain.data(), d.data(), d_gain.data(),
+                            d_shift.data(), width, kRows, Activation::kRelu);
+      std::vector<double> expected(x.size()), by_x(x.size()), by_gain(width), by_shift(width);
+      const auto n = static_cast<double>(width);
+      for (std::size_t r = 0; r < kRows; ++r) {
+        const float *row = x.data() + r * width, *by_z = delta.data() + r * width;
+        double m = 0, variance = 0, sum = 0, product = 0;
+        for (std::size_t i = 0; i < width; ++i) m += row[i] / n;
+        for (std::size_t i = 0; i < width; ++i) variance += (row[i] - m) * (row[i] - m) / n;
+        const double scale = 1 / std::sqrt(variance + 1e-5);
+        for (std::size_t i = 0; i < width; ++i) {
+          const double normalised = (row[i] - m) * scale;
+          expected[r * width + i] = normalised * gain[i] + shift[i];
+          by_gain[i] += by_z[i] * normalised;
+          by_shift[i] += by_z[i];
+          sum += static_cast<double>(by_z[i]) * gain[i] / n;
+          product += by_z[i] * normalised * gain[i] / n;
+        }
+        for (std::size_t i = 0; i < width; ++i) {
+          const double g = static_cast<double>(by_z[i]) * gain[i] - sum - (row[i] - m) * scale * product;
+          by_x[r * width + i] = row[i] > 0 ? g * scale : 0;
+        }
+      }
+      expect_near(z, expected, "layer norm");
+      expect_near(d_gain, by_gain, "gain gradient");
+      expect_near(d_shift, by_shift, "shift gradient");
+      if (width > 1) expect_near(d, by_x, "layer norm gradient");  // of one value: zero times 1/sqrt(1e-5)
+    }
   }
 }
 

@@ -1,6 +1,5 @@
 #include "gipo/policy/mlp.h"
 
-#include <Eigen/Core>
 #include <Eigen/QR>
 #include <algorithm>
 #include <cmath>
@@ -10,11 +9,6 @@
 
 namespace gipo {
 namespace {
-
-template <class T>
-using Vector = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, 1>>;
-template <class T>
-using ConstVector = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, 1>>;
 
 Eigen::Index index(std::size_t i) { return static_cast<Eigen::Index>(i); }
 
@@ -53,8 +47,8 @@ Mlp<T>::Mlp(const MlpShape& shape, std::size_t max_rows)
       layer.norm_weight = parameter_count_;
       layer.norm_bias = layer.norm_weight + layer.out;
       parameter_count_ = layer.norm_bias + layer.out;
-      layer.normalised.resize(max_rows * layer.out);
       layer.output.resize(max_rows * layer.out);
+      layer.mean.resize(max_rows);
       layer.inverse_std.resize(max_rows);
     }
     in = layer.out;
@@ -97,53 +91,41 @@ void Mlp<T>::initialise(std::span<T> parameters, RandomStream& random, double ou
 }
 
 template <class T>
+void Mlp<T>::initialise_uniform(std::span<T> parameters, RandomStream& random) const {
+  GIPO_CHECK(parameters.size() == parameter_count_);
+  std::fill(parameters.begin(), parameters.end(), T(0));
+  for (const Layer& layer : layers_) {
+    const double within = 1.0 / std::sqrt(static_cast<double>(layer.in));
+    for (std::size_t i = 0; i < (layer.in + 1) * layer.out; ++i) {
+      parameters[layer.weight + i] = static_cast<T>(within * (2.0 * random.uniform() - 1.0));
+    }
+    if (layer.hidden && shape_.layer_norm) std::fill_n(parameters.begin() + index(layer.norm_weight), layer.out, T(1));
+  }
+}
+
+template <class T>
 const T* Mlp<T>::forward(std::span<const T> parameters, const T* x, std::size_t rows, bool changed) {
-  GIPO_CHECK(parameters.size() == parameter_count_ && rows <= max_rows_);
-  for (Layer& layer : layers_) {
+  return forward_layers(0, layers_.size(), parameters, x, rows, changed);
+}
+
+template <class T>
+const T* Mlp<T>::forward_layers(std::size_t begin, std::size_t end, std::span<const T> parameters, const T* x,
+                                std::size_t rows, bool changed) {
+  GIPO_CHECK(parameters.size() == parameter_count_ && (begin == end || rows <= max_rows_));
+  for (std::size_t i = begin; i < end; ++i) {
+    Layer& layer = layers_[i];
     const T* weight = parameters.data() + layer.weight;
     if (changed) kernels_.pack(weight, layer.packed.data(), layer.in, layer.out);
     kernels_.affine(weight, layer.packed.data(), parameters.data() + layer.bias, x, layer.activation.data(), layer.in,
                     layer.out, rows, layer.hidden ? shape_.activation : Activation::kNone);
-    if (layer.hidden && shape_.layer_norm) normalise_rows(layer, parameters, rows);
+    if (layer.hidden && shape_.layer_norm) {
+      kernels_.layer_norm(layer.activation.data(), parameters.data() + layer.norm_weight,
+                          parameters.data() + layer.norm_bias, layer.output.data(), layer.mean.data(),
+                          layer.inverse_std.data(), layer.out, rows);
+    }
     x = layer_output(layer);
   }
   return x;
-}
-
-template <class T>
-void Mlp<T>::normalise_rows(Layer& layer, std::span<const T> parameters, std::size_t rows) {
-  const ConstVector<T> gain(parameters.data() + layer.norm_weight, index(layer.out));
-  const ConstVector<T> shift(parameters.data() + layer.norm_bias, index(layer.out));
-  for (std::size_t r = 0; r < rows; ++r) {
-    const ConstVector<T> a(layer.activation.data() + r * layer.out, index(layer.out));
-    Vector<T> normalised(layer.normalised.data() + r * layer.out, index(layer.out));
-    const T mean = a.mean();
-    const T variance = (a.array() - mean).square().mean();
-    layer.inverse_std[r] = T(1) / std::sqrt(variance + T(kNormEpsilon));
-    normalised = (a.array() - mean) * layer.inverse_std[r];
-    Vector<T>(layer.output.data() + r * layer.out, index(layer.out)) =
-        normalised.array() * gain.array() + shift.array();
-  }
-}
-
-// Turns d (by the norm's output) into d (by its input), in place.
-template <class T>
-void Mlp<T>::backward_norm(const Layer& layer, std::span<const T> parameters, std::size_t rows, T* d,
-                           std::span<T> gradient) {
-  const ConstVector<T> gain(parameters.data() + layer.norm_weight, index(layer.out));
-  Vector<T> d_gain(gradient.data() + layer.norm_weight, index(layer.out));
-  Vector<T> d_shift(gradient.data() + layer.norm_bias, index(layer.out));
-  d_gain.setZero();
-  d_shift.setZero();
-  for (std::size_t r = 0; r < rows; ++r) {
-    Vector<T> g(d + r * layer.out, index(layer.out));
-    const ConstVector<T> normalised(layer.normalised.data() + r * layer.out, index(layer.out));
-    d_gain.array() += g.array() * normalised.array();
-    d_shift += g;
-    g.array() *= gain.array();
-    const T mean = g.mean(), slope = g.dot(normalised) / T(layer.out);
-    g.array() = (g.array() - mean - normalised.array() * slope) * layer.inverse_std[r];
-  }
 }
 
 template <class T>
@@ -160,8 +142,10 @@ void Mlp<T>::backward(std::span<const T> parameters, const T* x, std::size_t row
     kernels_.input_gradient(parameters.data() + layer.weight, delta, delta_.data(), layer.in, layer.out, rows,
                             shape_.layer_norm ? nullptr : below.activation.data(), shape_.activation);
     if (shape_.layer_norm) {
-      backward_norm(below, parameters, rows, delta_.data(), gradient);
-      kernels_.activation_backward(below.activation.data(), delta_.data(), rows * below.out, shape_.activation);
+      kernels_.layer_norm_backward(below.activation.data(), below.mean.data(), below.inverse_std.data(),
+                                   parameters.data() + below.norm_weight, delta_.data(),
+                                   gradient.data() + below.norm_weight, gradient.data() + below.norm_bias, below.out,
+                                   rows, shape_.activation);
     }
     delta = delta_.data();
     std::swap(delta_, delta_below_);

@@ -57,9 +57,15 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   spec.action = env.action;
   spec.distribution = make_distribution(options, env);
   const Activation activation = options.activation == "tanh" ? Activation::kTanh : Activation::kRelu;
+  GIPO_CHECK(options.shared >= 0 && static_cast<std::size_t>(options.shared) <= options.hidden.size());
+  spec.shared = static_cast<std::size_t>(options.shared);
   spec.policy_shape = {env.observation_size, options.hidden, spec.distribution.outputs(), activation,
                        options.layer_norm};
-  spec.critic_shape = {env.observation_size, options.hidden, 1, activation, options.layer_norm};
+  const std::size_t seen =
+      spec.shared > 0 ? static_cast<std::size_t>(options.hidden[spec.shared - 1]) : env.observation_size;
+  const Widths own(options.hidden.begin() + options.shared, options.hidden.end());
+  spec.critic_shape = {seen, options.critic_hidden.value_or(own), 1, activation, options.layer_norm};
+  spec.uniform_init = options.init == "uniform";
   spec.init_log_std = options.init_log_std;
   return spec;
 }
@@ -84,14 +90,21 @@ void to_env_action(const ModelSpec& spec, std::span<const float> action, std::sp
 
 template <class T>
 void initialise_policy(const ModelSpec& spec, std::span<T> parameters, RandomStream& random) {
-  const std::size_t network = count_parameters(spec.policy_shape);
-  Mlp<T>(spec.policy_shape, 0).initialise(parameters.first(network), random, 0.01);
+  const Mlp<T> mlp(spec.policy_shape, 0);
+  const std::size_t network = mlp.parameter_count();
+  if (spec.uniform_init) {
+    mlp.initialise_uniform(parameters.first(network), random);
+  } else {
+    mlp.initialise(parameters.first(network), random, 0.01);
+  }
   std::fill(parameters.begin() + static_cast<std::ptrdiff_t>(network), parameters.end(), T(spec.init_log_std));
 }
 
 template <class T>
 void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStream& random) {
-  Mlp<T>(spec.critic_shape, 0).initialise(parameters, random, 1.0);
+  const Mlp<T> mlp(spec.critic_shape, 0);
+  if (spec.uniform_init) return mlp.initialise_uniform(parameters, random);
+  mlp.initialise(parameters, random, 1.0);
 }
 
 template void initialise_policy<float>(const ModelSpec&, std::span<float>, RandomStream&);
@@ -111,22 +124,30 @@ Weights initial_weights(const ModelSpec& spec, RandomStream random) {
 
 Inference::Inference(const ModelSpec& spec, std::size_t max_rows)
     : observation_size_(spec.observation_size),
+      shared_(spec.shared),
       policy_(spec.policy_shape, max_rows),
       critic_(spec.critic_shape, max_rows),
       scaled_(max_rows * spec.observation_size) {}
 
-DistributionView<float> Inference::policy(const Weights& weights, std::span<const float> observations) {
+const float* Inference::features(const Weights& weights, std::span<const float> observations) {
   weights.scale.apply(observations, scaled_.data());
+  return policy_.forward_layers(0, shared_, std::span<const float>(weights.policy).first(policy_.parameter_count()),
+                                scaled_.data(), observations.size() / observation_size_,
+                                std::exchange(shared_version_, weights.version) != weights.version);
+}
+
+DistributionView<float> Inference::policy(const Weights& weights, std::span<const float> observations) {
   const std::span<const float> all(weights.policy);
   const std::size_t network = policy_.parameter_count();
-  const float* out = policy_.forward(all.first(network), scaled_.data(), observations.size() / observation_size_,
-                                     std::exchange(policy_version_, weights.version) != weights.version);
+  const float* x = features(weights, observations);
+  const float* out =
+      policy_.forward_layers(shared_, policy_.layers(), all.first(network), x, observations.size() / observation_size_,
+                             std::exchange(policy_version_, weights.version) != weights.version);
   return {out, all.subspan(network)};
 }
 
 const float* Inference::values(const Weights& weights, std::span<const float> observations) {
-  weights.scale.apply(observations, scaled_.data());
-  return critic_.forward(weights.critic, scaled_.data(), observations.size() / observation_size_,
+  return critic_.forward(weights.critic, features(weights, observations), observations.size() / observation_size_,
                          std::exchange(critic_version_, weights.version) != weights.version);
 }
 

@@ -19,6 +19,8 @@ struct ModelSpec {
   ActionSpace action;             // the task's
   DistributionSpec distribution;  // the policy's
   MlpShape policy_shape, critic_shape;
+  std::size_t shared = 0;  // hidden layers of the policy whose output the critic reads; no gradient of its enters them
+  bool uniform_init = false;
   double init_log_std = 0;
 
   std::size_t policy_parameters() const;  // the network's, then the distribution's extra ones
@@ -41,7 +43,7 @@ struct Weights {
   RunningMoments returns{1};  // discounted ones, for the scale of rewards; none where these stay as they are
 };
 
-// Weights by an own random stream: orthogonal, small at the policy's output.
+// Weights by an own random stream: orthogonal, small at the policy's output; or uniform.
 template <class T>
 void initialise_policy(const ModelSpec& spec, std::span<T> parameters, RandomStream& random);
 template <class T>
@@ -78,10 +80,13 @@ class Inference {
   const float* values(const Weights& weights, std::span<const float> observations);
 
  private:
-  std::size_t observation_size_;
+  // What both networks begin with: the output of the shared layers, or the scaled observations.
+  const float* features(const Weights& weights, std::span<const float> observations);
+
+  std::size_t observation_size_, shared_;
   Mlp<float> policy_, critic_;
-  std::int64_t policy_version_ = -1, critic_version_ = -1;  // of the last call
-  AlignedVector<float> scaled_;                             // [max_rows, observation_size]
+  std::int64_t shared_version_ = -1, policy_version_ = -1, critic_version_ = -1;  // of the last call
+  AlignedVector<float> scaled_;                                                   // [max_rows, observation_size]
 };
 
 }  // namespace gipo

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -48,6 +49,23 @@ TEST(Mlp, ForwardMatchesPlainLoops) {
     for (int i = 0; i < 3; ++i) expected += w[last + i] * h[i];
     EXPECT_NEAR(*mlp.forward(w, x, 1), expected + w[last + 3], 1e-12);
   }
+}
+
+TEST(Mlp, UniformWeightsStayWithinOneOverTheRootOfTheInputs) {
+  const Mlp<double> mlp({4, {100}, 9, Activation::kRelu, true}, 1);
+  std::vector<double> w(mlp.parameter_count());
+  RandomStream random(1);
+  mlp.initialise_uniform(w, random);
+  const auto largest = [&](std::size_t from, std::size_t n) {
+    double top = 0;
+    for (std::size_t i = from; i < from + n; ++i) top = std::max(top, std::abs(w[i]));
+    return top;
+  };
+  EXPECT_NEAR(largest(0, 400), 0.5, 0.01);    // weights of 4 inputs
+  EXPECT_NEAR(largest(400, 100), 0.5, 0.03);  // biases
+  EXPECT_EQ(std::count(w.begin() + 500, w.begin() + 600, 1.0), 100);
+  EXPECT_EQ(std::count(w.begin() + 600, w.begin() + 700, 0.0), 100);
+  EXPECT_NEAR(largest(700, 900), 0.1, 0.002);
 }
 
 TEST(AdamW, MatchesTheTextbook) {
@@ -128,9 +146,45 @@ TEST(Model, DistributionThatDoesNotFitIsRefused) {
   EXPECT_THROW(make_model_spec(options, unbounded), Error);
 }
 
+TEST(Model, CriticReadsWhatTheSharedLayersGive) {
+  PolicyOptions options{.hidden = {6, 5}, .critic_hidden = Widths{4}, .shared = 1, .activation = "relu"};
+  options.layer_norm = true;
+  const ModelSpec spec = make_model_spec(options, continuous_task());
+  EXPECT_EQ(spec.critic_shape.input, 6u);
+  EXPECT_EQ(spec.critic_parameters(), 6u * 4 + 4 + 2 * 4 + 4 + 1);
+  Weights weights = initial_weights(spec, RandomStream(5));
+  const std::vector<float> x = {0.3f, -0.7f, 1.2f, 2.0f, 0.1f, -0.4f};
+  Inference inference(spec, 2);
+  const float* found = inference.values(weights, x);
+  Mlp<float> first({3, {}, 6, Activation::kNone, false}, 2), critic(spec.critic_shape, 2);
+  const float* linear = first.forward(std::span<const float>(weights.policy).first(24), x.data(), 2);
+  std::vector<float> h(linear, linear + 12);
+  for (std::size_t r = 0; r < 2; ++r) {
+    float* row = h.data() + 6 * r;
+    float mean = 0, variance = 0;
+    for (int i = 0; i < 6; ++i) mean += (row[i] = std::max(0.0f, row[i])) / 6;
+    for (int i = 0; i < 6; ++i) variance += (row[i] - mean) * (row[i] - mean) / 6;
+    for (int i = 0; i < 6; ++i) row[i] = (row[i] - mean) / std::sqrt(variance + 1e-5f);
+  }
+  const float* expected = critic.forward(weights.critic, h.data(), 2);
+  EXPECT_NEAR(found[0], expected[0], 1e-5);
+  EXPECT_NEAR(found[1], expected[1], 1e-5);
+
+  // A new version is taken up by the shared layers, whichever of the two asks first.
+  const float before = found[0];
+  for (float& w : weights.policy) w *= 2;
+  for (float& w : weights.critic) w += 0.1f;
+  weights.version = 1;
+  inference.policy(weights, x);
+  Inference fresh(spec, 2);
+  EXPECT_EQ(inference.values(weights, x)[0], fresh.values(weights, x)[0]);
+  EXPECT_NE(fresh.values(weights, x)[0], before);
+}
+
 TEST(Model, WeightsComeBackFromTheirFile) {
   PolicyOptions options;
   options.layer_norm = true;
+  options.shared = 1;
   const ModelSpec spec = make_model_spec(options, continuous_task());
   Weights weights;
   weights.version = 12;

@@ -120,6 +120,7 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
                             {"options", policy_options(spec.options)},
                             {"version", std::to_string(weights.version)},
                             {"distribution", in_words(spec.distribution)},
+                            {"shared", std::to_string(spec.shared)},
                             {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}});
 }
 

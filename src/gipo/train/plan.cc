@@ -53,6 +53,11 @@ class Planner {
     set_env();
     check_rewards();
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
+    if (c_.policy.shared > static_cast<std::int64_t>(c_.policy.hidden.size())) {
+      refuse({"policy.shared", "policy.hidden"},
+             fmt::format("policy.shared = {} is not accepted: policy.hidden = [{}] has {} layers", c_.policy.shared,
+                         fmt::join(c_.policy.hidden, ", "), c_.policy.hidden.size()));
+    }
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env); });
     set_name();
     set_sampling();
@@ -288,12 +293,14 @@ std::size_t Plan::replay_bytes() const {
 
 double Plan::memory_bytes() const {
   double widths = 0;
-  for (const std::int64_t w : config.policy.hidden) widths += static_cast<double>(w);
+  for (const MlpShape& shape : {model.policy_shape, model.critic_shape}) {
+    for (const std::int64_t w : shape.hidden) widths += static_cast<double>(w);
+  }
   // Weights, gradient, two moments, average; a copy for the actors, another for a checkpoint.
   const double networks = 4.0 * 7 * static_cast<double>(model.policy_parameters() + model.critic_parameters());
   const double rows = static_cast<double>(config.learner.batch_size) +
                       static_cast<double>(actors) * static_cast<double>(std::max(envs_per_actor, segment_length + 1));
-  return static_cast<double>(replay_bytes()) + networks + 4.0 * 2 * 2 * rows * widths;
+  return static_cast<double>(replay_bytes()) + networks + 4.0 * 2 * rows * widths;
 }
 
 LearnerSetup Plan::learner_setup() const {

@@ -146,6 +146,16 @@ TEST(Plan, OnPolicyRefusesWhatDoesNotGoWithIt) {
       refused(on_policy({"learner.batch_size=100"}), {"--set: replay.capacity = 2048", "learner.batch_size = 100"}));
 }
 
+TEST(Plan, SharedLayersAreLayersOfThePolicy) {
+  EXPECT_TRUE(refused({"policy.shared=3"}, {"--set: policy.shared = 3", "policy.hidden = [64, 64] has 2 layers"}));
+  LoadedConfig loaded;
+  apply_override(loaded, "policy.hidden=[32, 16]");
+  apply_override(loaded, "policy.shared=2");
+  const MlpShape critic = make_plan(loaded).model.critic_shape;
+  EXPECT_EQ(critic.input, 16u);
+  EXPECT_TRUE(critic.hidden.empty());  // the policy's that are not shared: none
+}
+
 TEST(Plan, ARefusedDefaultNamesThePlaceThatMadeItWrong) {
   const auto message = [](const std::string& text) {
     try {

@@ -43,7 +43,7 @@ void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::fre
 namespace gipo {
 namespace {
 
-class SteadyLoop : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+class SteadyLoop : public ::testing::TestWithParam<std::tuple<std::string, std::string, std::int64_t>> {};
 
 TEST_P(SteadyLoop, AllocatesNothing) {
   LoadedConfig loaded;
@@ -51,6 +51,8 @@ TEST_P(SteadyLoop, AllocatesNothing) {
   c.env.id = std::get<0>(GetParam());
   c.policy.distribution = std::get<1>(GetParam());
   c.policy.hidden = {16, 16};
+  c.policy.shared = std::get<2>(GetParam());
+  c.policy.layer_norm = c.policy.shared > 0;
   c.learner.batch_size = 64;
   c.learner.updates = 1000;
   c.learner.proximal_coef = 0.3;
@@ -84,9 +86,9 @@ TEST_P(SteadyLoop, AllocatesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tasks, SteadyLoop,
-                         ::testing::Values(std::make_tuple("CartPole-v1", "auto"),
-                                           std::make_tuple("Pendulum-v1", "auto"),
-                                           std::make_tuple("Pendulum-v1", "binned")));
+                         ::testing::Values(std::make_tuple("CartPole-v1", "auto", 0),
+                                           std::make_tuple("Pendulum-v1", "auto", 0),
+                                           std::make_tuple("Pendulum-v1", "binned", 1)));
 
 }  // namespace
 }  // namespace gipo
