@@ -6,6 +6,8 @@ namespace gipo {
 
 enum class Activation { kNone, kTanh, kRelu };
 
+inline constexpr double kNormEpsilon = 1e-5;  // LayerNorm: added to the variance
+
 // The constants of one step of AdamW.
 template <class T>
 struct AdamWStep {

@@ -10,8 +10,6 @@
 namespace gipo {
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;
-
 // A sum along a row, of vectors and of the single values at its end.
 template <class T>
 struct RowSum {

@@ -13,7 +13,6 @@ namespace gipo {
 
 class RandomStream;
 
-inline constexpr double kNormEpsilon = 1e-5;  // LayerNorm: added to the variance
 
 struct MlpShape {
   std::size_t input = 0;

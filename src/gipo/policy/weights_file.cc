@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
 
 #include "gipo/core/error.h"
 #include "gipo/core/options.h"
@@ -175,6 +176,9 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
   SavedPolicy policy;
   policy.env_id = env.id;
   const LoadedConfig config = parse_config(field("options"), where + ": options");
+  if (std::cmp_greater(config.config.policy.shared, config.config.policy.hidden.size())) {
+    throw Error(where + ": options: policy.shared is more than there are hidden layers");
+  }
   policy.model = make_model_spec(config.config.policy, env);
   // Before anything is made of that size.
   const std::size_t parameters = policy.model.policy_parameters() + policy.model.critic_parameters();
