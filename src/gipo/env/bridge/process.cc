@@ -79,14 +79,10 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(const std::string& python, const nlohmann::json& setup) {
-  try {
-    start(python);
-    tell(setup);
-  } catch (...) {
-    this->~WorkerProcess();
-    throw;
-  }
+// Once the other constructor has ended, the destructor tidies up after a failure here, too.
+WorkerProcess::WorkerProcess(const std::string& python, const nlohmann::json& setup) : WorkerProcess() {
+  start(python);
+  tell(setup);
 }
 
 void WorkerProcess::start(const std::string& python) {

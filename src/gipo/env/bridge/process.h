@@ -39,6 +39,7 @@ class WorkerProcess {
   std::string last_words();
 
  private:
+  WorkerProcess() = default;
   void start(const std::string& python);
   void end();
   void await_end();
