@@ -86,9 +86,17 @@ def test_ranks_are_those_of_gipo_aggregate(suite):
         if r["regime"] == "stale":
             scores.setdefault(r["method"], {}).setdefault(r["task"], []).append(r["eval_return"]["mean"])
     (suite.folder / "scores.json").write_text(json.dumps({"scores": scores, "scales": scales}))
-    ranks = json.loads(suite("aggregate", "scores.json", "--json").stdout)["ranks"]
+    result = json.loads(suite("aggregate", "scores.json", "--json").stdout)
+    ranks = result["ranks"]
     expected = [[r["method"], f"{r['iqm']['value']:.4f} [{r['iqm']['low']:.4f}, {r['iqm']['high']:.4f}]"] for r in ranks]
     assert [[row["algorithm"], row["IQM"]] for row in rows(suite, "ranks_stale_greedy")] == expected
+    chances = {row.pop("P(row beats column)"): row for row in rows(suite, "improvement_stale_greedy")}
+    for pair in result["improvement"]:
+        x, y, p, low, high = (pair[k] for k in ("x", "y", "value", "low", "high"))
+        assert chances[x][y] == f"{p:.2f} [{low:.2f}, {high:.2f}]"
+        assert chances[y][x] == f"{1 - p:.2f} [{1 - high:.2f}, {1 - low:.2f}]"
+    by_regime = {row["method"]: row for row in rows(suite, "regimes_greedy")}
+    assert {m: row["stale"] for m, row in by_regime.items()} == {r["method"]: f"{r['mean']['value']:.4f}" for r in ranks}
 
 
 def test_latex_tables_have_every_row(suite):

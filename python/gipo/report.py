@@ -98,7 +98,7 @@ def estimate(e: Record) -> str:
 
 
 def make_tables(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list[Table]:
-    tables = []
+    tables = regime_tables(suite, aggregates) if len(suite.regimes) > 1 else []
     for regime in suite.regimes:
         rows = suite.select(regime=regime)
         source, slug = suite.data(rows), "".join(c if c.isalnum() else "_" for c in regime).strip("_") or "all"
@@ -110,6 +110,8 @@ def make_tables(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list
                 tables.append(Table(f"ranks_{slug}_{kind}", f"{regime}: ranks by IQM, {title}",
                                     f"{source}; normalised by {result['normalise']}; {result['repetitions']} repetitions",
                                     [["rank", "algorithm", "IQM", "median", "mean", "optimality gap"], *ranks]))  # fmt: skip
+                tables.append(improvement_table(result, f"{regime}: probability of improvement, {title}",
+                                                f"improvement_{slug}_{kind}", source))  # fmt: skip
             body = [[m, *(mean_std([s for r in suite.select(regime=regime, method=m, task=t)
                                     if (s := score(r, kind)) is not None]) for t in suite.task_names())]
                     for m in methods]  # fmt: skip
@@ -123,6 +125,33 @@ def make_tables(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list
                             [["method", *keys.values()], *body]))  # fmt: skip
         if suite.has_logs() and all(task["threshold"] is not None for task in suite.tasks):
             tables.append(threshold_table(suite, regime, slug))
+    return tables
+
+
+def improvement_table(result: Record, title: str, name: str, source: str) -> Table:
+    """P(row beats column) for every pair, methods from the best IQM to the worst."""
+    order = [r["method"] for r in result["ranks"]]
+    pairs = {(p["x"], p["y"]): p for p in result["improvement"]}
+
+    def cell(x: str, y: str) -> str:
+        if x == y:
+            return ""
+        p = pairs.get((x, y)) or {k: 1 - pairs[y, x][other] for k, other in (("value", "value"), ("low", "high"), ("high", "low"))}
+        return f"{p['value']:.2f} [{p['low']:.2f}, {p['high']:.2f}]"
+
+    return Table(name, title, source, [["P(row beats column)", *order], *([x, *(cell(x, y) for y in order)] for x in order)])
+
+
+def regime_tables(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list[Table]:
+    """Where regimes are settings to choose from, this is the table to choose by."""
+    tables = []
+    for kind, title in RETURNS.items():
+        means = {(r["method"], regime): r["mean"]["value"] for (regime, k), result in aggregates.items() if k == kind
+                 for r in result["ranks"]}  # fmt: skip
+        body = [[m, *(f"{means[m, r]:.4f}" if (m, r) in means else "-" for r in suite.regimes)] for m in suite.method_names()]
+        if means:
+            tables.append(Table(f"regimes_{kind}", f"Mean normalised score by regime, {title}", suite.data(suite.rows),
+                                [["method", *suite.regimes], *body]))  # fmt: skip
     return tables
 
 

@@ -20,6 +20,7 @@ constexpr std::size_t kMostRuns = 100'000;
 // One [[task]], [[method]] or [[regime]]: its name and the options it sets.
 struct Entry {
   std::string name, where, config;
+  std::vector<std::int64_t> seeds;  // of a regime; empty: the suite's
   const toml::table* table = nullptr;
 };
 
@@ -33,8 +34,8 @@ class Parser {
     read_suite(out);
     const std::vector<Entry> tasks = entries("task", {"name", "random", "reference", "threshold"}, true);
     const std::vector<Entry> methods = entries("method", {"name"}, true);
-    std::vector<Entry> regimes = entries("regime", {"name", "config"}, false);
-    if (regimes.empty()) regimes.push_back({"", name_, "", nullptr});
+    std::vector<Entry> regimes = entries("regime", {"name", "config", "seeds"}, false);
+    if (regimes.empty()) regimes.push_back({"", name_, "", {}, nullptr});
     for (const Entry& e : tasks) read_task(e);
     for (const Entry& e : methods) suite_.methods.push_back(e.name);
     for (const Entry& e : regimes) suite_.regimes.push_back(e.name);
@@ -43,6 +44,7 @@ class Parser {
     }
     for (const std::int64_t seed : suite_.seeds) {
       for (std::size_t r = 0; r < regimes.size(); ++r) {
+        if (const auto& own = regimes[r].seeds; !own.empty() && !contains(own, seed)) continue;
         for (std::size_t t = 0; t < tasks.size(); ++t) {
           for (std::size_t m = 0; m < methods.size(); ++m) {
             suite_.runs.push_back(make_run(tasks[t], methods[m], regimes[r], seed));
@@ -101,20 +103,34 @@ class Parser {
       if (!keep->is_boolean()) refuse(*keep, "suite.keep_checkpoints: wanted true or false");
       suite_.keep_checkpoints = keep->as_boolean()->get();
     }
-    read_seeds(*suite_table_->get("seeds"));
+    suite_.seeds = read_seeds(*suite_table_->get("seeds"), "suite.seeds");
   }
 
-  void read_seeds(const toml::node& node) {
+  static bool contains(const std::vector<std::int64_t>& seeds, std::int64_t seed) {
+    return std::find(seeds.begin(), seeds.end(), seed) != seeds.end();
+  }
+
+  std::vector<std::int64_t> read_seeds(const toml::node& node, const char* key) const {
     const toml::array* list = node.as_array();
-    if (!list || list->empty()) refuse(node, "suite.seeds: wanted a list of whole numbers");
+    if (!list || list->empty()) refuse(node, fmt::format("{}: wanted a list of whole numbers", key));
+    std::vector<std::int64_t> seeds;
     for (const toml::node& item : *list) {
       const auto* seed = item.as_integer();
-      if (!seed || seed->get() < 0) refuse(item, "suite.seeds: wanted whole numbers from 0 on");
-      const auto& known = suite_.seeds;
-      if (std::find(known.begin(), known.end(), seed->get()) != known.end()) {
-        refuse(item, fmt::format("suite.seeds: {} stands there twice", seed->get()));
+      if (!seed || seed->get() < 0) refuse(item, fmt::format("{}: wanted whole numbers from 0 on", key));
+      if (contains(seeds, seed->get())) refuse(item, fmt::format("{}: {} stands there twice", key, seed->get()));
+      seeds.push_back(seed->get());
+    }
+    return seeds;
+  }
+
+  // Some of the suite's seeds, so that the order of runs stays one list.
+  void read_regime(const toml::table& table, Entry& e) const {
+    if (const toml::node* config = table.get("config")) e.config = text(*config, "config");
+    if (const toml::node* seeds = table.get("seeds")) {
+      e.seeds = read_seeds(*seeds, "regime.seeds");
+      for (const std::int64_t seed : e.seeds) {
+        if (!contains(suite_.seeds, seed)) refuse(*seeds, fmt::format("regime.seeds: {} is not in suite.seeds", seed));
       }
-      suite_.seeds.push_back(seed->get());
     }
   }
 
@@ -129,13 +145,11 @@ class Parser {
       const toml::table* table = item.as_table();
       if (!table) refuse(item, fmt::format("{}: wanted [[{}]]", part, part));
       if (!table->contains("name")) refuse(item, fmt::format("[[{}]]: name is missing", part));
-      Entry e{text(*table->get("name"), "name"), place(*table->get("name"), name_), "", table};
+      Entry e{text(*table->get("name"), "name"), place(*table->get("name"), name_), "", {}, table};
       for (const Entry& other : all) {
         if (other.name == e.name) throw Error(fmt::format("{}: {} {} stands there twice", e.where, part, e.name));
       }
-      if (const toml::node* config = table->get("config"); config && std::string_view(part) == "regime") {
-        e.config = text(*config, "config");
-      }
+      if (std::string_view(part) == "regime") read_regime(*table, e);
       LoadedConfig unused;
       apply(unused, *table, keys);  // a mistake in an entry is found even where no run uses it
       all.push_back(std::move(e));
@@ -190,7 +204,7 @@ class Parser {
     loaded.config.env.id = task.name;
     loaded.origins["env.id"] = task.where;
     apply(loaded, *suite_table_, keys_);
-    if (regime.table) apply(loaded, *regime.table, {"name", "config"});
+    if (regime.table) apply(loaded, *regime.table, {"name", "config", "seeds"});
     apply(loaded, *task.table, {"name", "random", "reference", "threshold"});
     apply(loaded, *method.table, {"name"});
     SuiteRun run;

@@ -53,6 +53,13 @@ TEST_F(Suites, EveryCombinationOnceSeedBySeed) {
   EXPECT_FALSE(s.tasks[0].random);
 }
 
+TEST_F(Suites, ARegimeMayHaveFewerSeeds) {
+  const Suite s = parse(head_ + task_ + method_ + "[[regime]]\nname = \"a\"\n[[regime]]\nname = \"b\"\nseeds = [1]\n");
+  std::vector<std::string> names;
+  for (const SuiteRun& run : s.runs) names.push_back(run.plan.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"CartPole-v1-m-a-3", "CartPole-v1-m-a-1", "CartPole-v1-m-b-1"}));
+}
+
 TEST_F(Suites, TheParticularWinsOverTheGeneral) {
   const Suite s = parse(head_ + "learner.value_lr = 0.1\nlearner.entropy_coef = 0.1\n" + task_ +
                         "learner.entropy_coef = 0.3\n" + method_ + "learner.entropy_coef = 0.4\n[[regime]]\n" +
@@ -107,6 +114,9 @@ TEST_F(Suites, MistakesAreNamedWithTheirLine) {
   says("[suite]\nname = \"s\"\nconfig = \"base.toml\"\nseeds = []\n" + task_ + method_, "suite.seeds: wanted a list");
   says("[suite]\nname = \"s\"\nconfig = \"gone.toml\"\nseeds = [1]\n" + task_ + method_, "gone.toml");
   says("[suite]\nname = \"a/b\"\nconfig = \"base.toml\"\nseeds = [1]\n" + task_ + method_, "without a slash");
+  const std::string regime = head_ + task_ + method_ + "[[regime]]\nname = \"r\"\n";
+  says(regime + "seeds = [2]\n", "s.toml:11: regime.seeds: 2 is not in suite.seeds");
+  says(regime + "seeds = []\n", "s.toml:11: regime.seeds: wanted a list");
   says(head_ + task_ + "[[method]]\nname = \"a b\"\n[[method]]\nname = \"a,b\"\n", "would share the folder");
 }
 
