@@ -159,7 +159,7 @@ def scatter(suite: Suite, x: str, x_label: str, ys: dict[str, str], log: bool) -
 
 
 def old_data(suite: Suite) -> Figure:
-    ys = {"share_old": "ShareOld: part of the update from old data", "ess_old_norm": "ESS of old data, normalised"}
+    ys = {"share_old": "ShareOld, part of the update", "ess_old_norm": "ESS of old data, normalised"}
     return scatter(suite, "kl", "KL(mu, pi), last 20% of env steps", ys, log=True)
 
 

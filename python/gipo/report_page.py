@@ -23,13 +23,13 @@ p.data { margin: 4px 0 12px; color: #555; font-size: 0.85rem; overflow-wrap: any
 nav a { display: inline-block; margin: 2px 14px 2px 0; color: #00568a; }
 figure { margin: 0; }
 .image, .table { overflow-x: auto; }
-img { display: block; width: 100%; min-width: 680px; height: auto; }
+img { display: block; width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid #e4e4e4; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child, th.word, td.word { text-align: left; }
 thead th { border-bottom: 2px solid #888; }
 @media print { nav { display: none; } h2 { break-after: avoid; } figure { break-inside: avoid; } body { font-size: 11px; }
-               img { min-width: 0; } }
+               img { min-width: 0 !important; } }
 """
 
 
@@ -45,8 +45,9 @@ def table_html(table: Table) -> str:
 
 def picture_html(picture: Picture, image: bytes) -> str:
     data = base64.b64encode(image).decode()
+    width = 85 * picture.figure.get_figwidth()  # px; narrower, its text cannot be read, and the box scrolls
     return (f"<section id='{picture.name}'><h2>{escape(picture.title)}</h2><figure>"
-            f"<div class='image' tabindex='0'><img alt='{escape(picture.title, quote=True)}' src='data:image/png;base64,{data}'></div>"
+            f"<div class='image' tabindex='0'><img style='min-width:{width:.0f}px' alt='{escape(picture.title, quote=True)}' src='data:image/png;base64,{data}'></div>"
             f"<figcaption><p class='data'>{escape(picture.data)}; {picture.name}.png, {picture.name}.svg</p></figcaption>"
             "</figure></section>")
 
