@@ -56,7 +56,8 @@ def draw(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list[Pictur
             figure = make()
         if figure is not None:
             figure.text(0.004, 0.002, data, fontsize=5.5, color="0.4", va="bottom")
-            figure.get_layout_engine().set(rect=(0, 0.02, 1, 0.98))
+            room = 0.16 / figure.get_figheight()  # for that line, in inches
+            figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))
             pictures.append(Picture(name, title, data, figure))
 
     if aggregates:

@@ -30,13 +30,14 @@ def style(index: int) -> dict[str, object]:
 
 
 def panels(rows: int, columns: int, width: float = 4.0, height: float = 2.6) -> tuple[Figure, np.ndarray]:
-    return plt.subplots(rows, columns, figsize=(max(5.5, width * columns), 0.6 + height * rows), squeeze=False,
+    return plt.subplots(rows, columns, figsize=(max(6.4, width * columns), 0.6 + height * rows), squeeze=False,
                         layout="constrained")  # fmt: skip
 
 
 def legend(figure: Figure, ax: Axes) -> None:
     handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=8)
+    columns = min(4, len(labels), int(figure.get_figwidth() // 2))  # 2 inches hold the longest usual name
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
 
 
 def band(curves: np.ndarray) -> np.ndarray:
@@ -69,8 +70,14 @@ def weights(suite: Suite) -> Figure:
 
 
 def learning_curves(suite: Suite, methods: Sequence[str]) -> Figure:
-    """Training return with intervals: a row per task, a column per regime."""
-    figure, axes = panels(len(suite.tasks), len(suite.regimes))
+    """Training return with intervals: a row per task, a column per regime; tasks side by side where there is one."""
+    if len(suite.regimes) > 1:
+        figure, axes = panels(len(suite.tasks), len(suite.regimes))
+    else:
+        figure, axes = panels(-(-len(suite.tasks) // 2), 2)
+        axes = axes.reshape(-1, 1)
+        for ax in axes.flat[len(suite.tasks):]:
+            ax.set_visible(False)
     for line, task in zip(axes, suite.task_names()):
         for ax, regime in zip(line, suite.regimes):
             group = {m: [suite.run(r) for r in suite.select(task=task, method=m, regime=regime)] for m in methods}
@@ -280,12 +287,12 @@ def reuse(suite: Suite) -> Figure:
                 steps = [steps_to_threshold(suite, r) for r in suite.select(task=task["name"], method=method, regime=regime)]
                 medians.append(np.median([longest * 1.05 if s is None else s for s in steps]) if steps else np.nan)
             ax.plot(np.arange(len(suite.regimes)) + 0.03 * index, medians, markersize=4, label=method, **style(index))
-        ax.axhline(longest * 1.05, color="0.6", linewidth=0.8)
+        ax.axhline(longest * 1.05, color="0.6", linewidth=0.8, label="not reached")
         ax.set_xticks(range(len(suite.regimes)), suite.regimes, rotation=30 if len(suite.regimes) > 2 else 0,
                       ha="right" if len(suite.regimes) > 2 else "center", fontsize=7)  # fmt: skip
         ax.set_ylim(bottom=0)
         ax.set_ylabel("env steps, median over seeds")
-        ax.set_title(f"{task['name']}: return {task['threshold']:g} (grey line: not reached)")
+        ax.set_title(f"{task['name']}: return {task['threshold']:g}")
     for ax in axes.flat[len(suite.tasks):]:
         ax.set_visible(False)
     legend(figure, axes[0][0])

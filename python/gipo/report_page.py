@@ -45,9 +45,11 @@ def table_html(table: Table) -> str:
 
 def picture_html(picture: Picture, image: bytes) -> str:
     data = base64.b64encode(image).decode()
-    width = 85 * picture.figure.get_figwidth()  # px; narrower, its text cannot be read, and the box scrolls
+    inches = picture.figure.get_figwidth()
+    # Narrower, its text cannot be read, and the box scrolls; wider, one panel would fill the screen.
+    size = f"min-width:{85 * inches:.0f}px;max-width:{140 * inches:.0f}px"
     return (f"<section id='{picture.name}'><h2>{escape(picture.title)}</h2><figure>"
-            f"<div class='image' tabindex='0'><img style='min-width:{width:.0f}px' alt='{escape(picture.title, quote=True)}' src='data:image/png;base64,{data}'></div>"
+            f"<div class='image' tabindex='0'><img style='{size}' alt='{escape(picture.title, quote=True)}' src='data:image/png;base64,{data}'></div>"
             f"<figcaption><p class='data'>{escape(picture.data)}; {picture.name}.png, {picture.name}.svg</p></figcaption>"
             "</figure></section>")
 
