@@ -68,7 +68,7 @@ struct Success {
 };
 
 // The fault of an environment whose process ended; with the next reset it is there again.
-inline constexpr const char* kWorkerDied = "worker_died";
+inline constexpr char kWorkerDied[] = "worker_died";  // an array: one address, by which it is known
 
 // One simulated task, owned and stepped by one thread. After a step that ends the episode the observation is the true
 // final one, until the owner calls reset. The base keeps the time limit and the random stream; a task implements the
