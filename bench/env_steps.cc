@@ -1,11 +1,12 @@
-// Steps of one task per second of the clock, and of processor time, for bench/peers:
+// Steps of one task per second of the clock, of processor time, and in the best hundredth of a second, for bench/peers:
 // `env_steps ID ENVIRONMENTS THREADS SECONDS`. Every thread plays its share of the environments in turn, with random
-// actions drawn beforehand.
-#include <atomic>
+// actions drawn beforehand. A task of a Python package is played by one thread, with as many workers.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <latch>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -16,52 +17,85 @@ namespace {
 using namespace gipo;
 using Clock = std::chrono::steady_clock;
 
-std::int64_t play(const std::string& id, std::size_t count, std::uint64_t seed, Clock::time_point end) {
-  std::vector<std::unique_ptr<Env>> envs;
-  for (std::size_t i = 0; i < count; ++i) {
-    envs.push_back(make_env(id));
-    envs.back()->reset(seed + i);
-  }
-  const EnvSpec& spec = envs[0]->spec();
-  const std::size_t dims = spec.action.dims(), drawn = 1009;
-  RandomStream random(seed);
-  std::vector<double> actions(drawn * dims), observation(spec.observation_size);
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    actions[i] = random.uniform(spec.action.low[i % dims], spec.action.high[i % dims]);
-  }
-  std::int64_t steps = 0;
-  while (Clock::now() < end) {
-    for (const auto& env : envs) {
-      const std::size_t row = static_cast<std::size_t>(steps++) % drawn;
-      const StepResult r = env->step({actions.data() + row * dims, dims});
-      if (r.terminated || r.truncated) env->reset();
-      env->observe(observation);
+struct Player {
+  Player(const EnvSpec& spec, const EnvOptions& options, const EnvCrowd& crowd, std::uint64_t seed)
+      : dims(spec.action.dims()), actions(kDrawn * dims), observation(spec.observation_size) {
+    envs = make_envs(spec, options, {}, crowd);
+    for (std::size_t i = 0; i < envs.size(); ++i) envs[i]->reset(seed + i);
+    for (const auto& env : envs) env->observe(observation);
+    RandomStream random(seed);
+    const bool box = spec.action.kind == ActionSpace::Kind::kBox;
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const std::size_t d = i % dims;
+      actions[i] = box ? random.uniform(spec.action.low[d], spec.action.high[d])
+                       : static_cast<double>(random.below(static_cast<std::uint64_t>(spec.action.choices[d])));
     }
   }
-  return steps;
+
+  double steps_per_second(double seconds) {
+    const auto begin = Clock::now();
+    const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+    std::int64_t steps = 0, window_steps = 0;
+    double window_begin = 0;
+    const auto action = [&](std::size_t i) {
+      return std::span<const double>(actions).subspan((static_cast<std::size_t>(steps) + i) % kDrawn * dims, dims);
+    };
+    while (elapsed() < seconds) {
+      for (std::size_t i = 0; i < envs.size(); ++i) envs[i]->begin_step(action(i));
+      for (std::size_t i = 0; i < envs.size(); ++i) {
+        const StepResult r = envs[i]->step(action(i));
+        if (r.terminated || r.truncated) envs[i]->reset();
+        envs[i]->observe(observation);
+      }
+      steps += static_cast<std::int64_t>(envs.size());
+      if (const double now = elapsed(); now - window_begin >= kWindow) {
+        best_window = std::max(best_window, static_cast<double>(steps - window_steps) / (now - window_begin));
+        window_begin = now;
+        window_steps = steps;
+      }
+    }
+    return static_cast<double>(steps) / elapsed();
+  }
+
+  static constexpr std::size_t kDrawn = 1009;
+  static constexpr double kWindow = 0.01;  // seconds
+  double best_window = 0;                  // steps per second
+  std::size_t dims;
+  std::vector<double> actions, observation;
+  std::vector<std::unique_ptr<Env>> envs;
+};
+
+void measure(const EnvOptions& options, std::size_t envs, std::size_t threads, double seconds) {
+  const EnvSpec spec = ask_spec(options, {});
+  const std::size_t players = spec.saves_state ? threads : 1;
+  std::latch made(static_cast<std::ptrdiff_t>(players) + 1);  // before the clocks start
+  std::vector<double> rates(players), windows(players);
+  std::vector<std::jthread> crowd;
+  for (std::size_t i = 0; i < players; ++i) {
+    crowd.emplace_back([&, i] {
+      Player player(spec, options, {envs / players, threads, true}, 1000 * i);
+      made.arrive_and_wait();
+      rates[i] = player.steps_per_second(seconds);
+      windows[i] = player.best_window;
+    });
+  }
+  made.arrive_and_wait();
+  const std::clock_t begin = std::clock();  // of all threads
+  crowd.clear();                            // joins
+  const double rate = std::accumulate(rates.begin(), rates.end(), 0.0);
+  std::printf("%.1f %.1f %.1f\n", rate, rate * seconds * CLOCKS_PER_SEC / static_cast<double>(std::clock() - begin),
+              std::accumulate(windows.begin(), windows.end(), 0.0));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 5) return std::fprintf(stderr, "usage: env_steps ID ENVIRONMENTS THREADS SECONDS\n"), 2;
-  const auto envs = static_cast<std::size_t>(std::atoi(argv[2])),
-             threads = static_cast<std::size_t>(std::atoi(argv[3]));
-  const double seconds = std::atof(argv[4]);
+  EnvOptions options;
+  options.id = argv[1];
   try {
-    gipo::make_env(argv[1]);  // the model is compiled before the clock starts
-    const auto begin = Clock::now();
-    const std::clock_t cpu_begin = std::clock();  // of all threads
-    const auto end = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-    std::atomic<std::int64_t> steps = 0;
-    std::vector<std::jthread> workers;
-    for (std::size_t i = 0; i < threads; ++i) {
-      workers.emplace_back([&, i] { steps += play(argv[1], envs / threads, 1000 * i, end); });
-    }
-    workers.clear();  // joins
-    const auto total = static_cast<double>(steps);
-    std::printf("%.1f %.1f\n", total / std::chrono::duration<double>(Clock::now() - begin).count(),
-                total * CLOCKS_PER_SEC / static_cast<double>(std::clock() - cpu_begin));
+    measure(options, static_cast<std::size_t>(std::atoi(argv[2])), static_cast<std::size_t>(std::atoi(argv[3])),
+            std::atof(argv[4]));
   } catch (const std::exception& e) {
     return std::fprintf(stderr, "env_steps: %s\n", e.what()), 2;
   }

@@ -22,7 +22,7 @@ except ImportError:  # said by main, where it can be answered
     np = None
 
 CHANNEL, MEMORY = 3, 4
-NONE, STEP, STEP_AND_RESTART, STEP_AND_LEAVE, RESET = range(5)  # commands of a slot
+NONE, STEP, STEP_AND_RESTART, STEP_AND_LEAVE, RESET, SEEDED_RESET = range(6)  # commands of a slot
 TERMINATED, TRUNCATED, STARTED = 1, 2, 4  # bits of its answer
 NO_SUCCESS = -1  # where info does not say
 PARTS = ("choices", "low", "high")
@@ -275,9 +275,8 @@ class Singles:
         for i, command in enumerate(slots.command.tolist()):
             if command == NONE:
                 continue
-            if command == RESET:
-                seed = int(slots.seed[i])
-                slots.start[i] = self.reset(i, None if seed < 0 else seed)
+            if command >= RESET:
+                slots.start[i] = self.reset(i, int(slots.seed[i]) if command == SEEDED_RESET else None)
                 flags[i] = STARTED
                 continue
             try:
@@ -298,6 +297,11 @@ class Singles:
                 slots.start[i] = self.reset(i, None)
                 ends |= STARTED
             flags[i] = ends
+
+    def close(self):
+        for env in self.envs:
+            if hasattr(env, "close"):
+                env.close()
 
 
 class Pool:
@@ -340,10 +344,10 @@ class Pool:
 
     def carry_out(self, slots):
         command = slots.command
-        resets = np.flatnonzero(command == RESET)
-        steps = np.flatnonzero((command != RESET) & (command != NONE))
+        resets = np.flatnonzero(command >= RESET)
+        steps = np.flatnonzero((command != NONE) & (command < RESET))
         if self.pool is None:
-            self.pool = self.make([max(seed, 0) for seed in slots.seed.tolist()])
+            self.pool = self.make(slots.seed.tolist())
         slots.flags[resets] = 0
         self.restart(slots, resets)
         if len(steps) == 0:
@@ -361,15 +365,18 @@ class Pool:
         again = (command[at] == STEP_AND_LEAVE) | ((command[at] == STEP_AND_RESTART) & (ends != 0))
         self.restart(slots, at[again])
 
+    def close(self):
+        if self.pool is not None:
+            self.pool.close()
 
-def describe(host, setup):
+
+def describe(host):
     if width(host.observation_space) == 0:
         raise Mistake(f"the observation space {host.observation_space} holds no number")
     return {
         "observation_size": width(host.observation_space),
         "action": describe_action(host.action_space),
         "engine": host.engine,
-        "pid": os.getpid(),
     }
 
 
@@ -381,7 +388,7 @@ def try_out(host, slots):
             at = int(np.flatnonzero(~np.isfinite(np.ravel(values)))[0])
             raise Mistake(f"{what} holds {np.ravel(values)[at]} at index {at}: wanted finite numbers")
 
-    slots.command[0] = RESET
+    slots.command[0] = SEEDED_RESET
     host.carry_out(slots)
     check(slots.start[0], "the observation of reset")
     slots.command[0] = STEP
@@ -399,13 +406,14 @@ def users_traceback(error):
 
 
 def serve():
+    sys.stdout.reconfigure(line_buffering=True)  # what is printed is seen at once
     setup = receive()
     if np is None:
         raise Mistake(f"{sys.executable} needs the package numpy: install it there, or choose another Python with "
                       "env.python or GIPO_PYTHON")
     np.seterr(over="ignore", invalid="ignore")  # what is not finite the program sees itself
     host = (Pool if setup["id"].startswith("envpool:") else Singles)(setup)
-    described = describe(host, setup)
+    described = describe(host)
     answer(b"S", described)
     dims = max(len(described["action"][name]) for name in PARTS)
     slots = Slots(setup["count"], described["observation_size"], dims, receive())
@@ -416,6 +424,7 @@ def serve():
     while os.read(CHANNEL, 1):
         carry_out(slots)
         os.write(CHANNEL, b".")
+    host.close()
 
 
 def main():

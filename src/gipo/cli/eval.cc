@@ -23,17 +23,24 @@ int eval(const EvalArguments& a) {
   const ReturnStats result = evaluate(
       plan.model, weights, {plan.env, plan.config.env, plan.config.env_options, a.episodes, a.seed, !a.sampled});
   if (a.json) {
-    const nlohmann::ordered_json out = {
+    nlohmann::ordered_json out = {
         {"run_dir", a.run},
         {"env", plan.env.id},
         {"update", weights.version},
         {"greedy", !a.sampled},
         {"seed", a.seed},
         {"eval_return", {{"mean", result.mean}, {"std", result.std}, {"episodes", result.episodes}}}};
+    if (result.success_rate) {
+      out["eval_return"].update(
+          {{"success_rate", *result.success_rate}, {"success_rate_last", *result.success_rate_last}});
+    }
     fmt::print("{}\n", out.dump(2));
   } else {
-    fmt::print("{} after {} updates, {} policy: {:.2f} +- {:.2f} over {} episodes\n", plan.env.id, weights.version,
-               a.sampled ? "sampled" : "greedy", result.mean, result.std, result.episodes);
+    fmt::print("{} after {} updates, {} policy: {:.2f} +- {:.2f} over {} episodes{}\n", plan.env.id, weights.version,
+               a.sampled ? "sampled" : "greedy", result.mean, result.std, result.episodes,
+               result.success_rate ? fmt::format("; success {:.2f}, at the last step {:.2f}", *result.success_rate,
+                                                 *result.success_rate_last)
+                                   : "");
   }
   return kDone;
 }

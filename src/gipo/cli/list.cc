@@ -44,7 +44,8 @@ void list_envs(bool json) {
       fmt::print("    env.options.{:<43} {:<28} {}\n", o.name, to_toml(o.value), o.help);
     }
   }
-  if (json) fmt::print("{}\n", rows.dump(2));
+  if (json) return fmt::print("{}\n", rows.dump(2));
+  fmt::print("Of Python packages: gymnasium:ID, python:MODULE:FACTORY, envpool:ID (docs/bridge.md)\n");
 }
 
 // The page docs/tasks.md.
@@ -55,7 +56,7 @@ void print_envs_page() {
       "of a\n"
       "run file, or on the command line as `--set env.options.NAME=VALUE`. [Environments](environments.md) says what "
       "the\n"
-      "tasks are and how they are tested.\n");
+      "tasks are and how they are tested; [those of Python packages](bridge.md) come beside these.\n");
   for (const EnvSpec& e : registered_envs()) {
     fmt::print("\n## {}\n\nAim: {}. Observation: {} numbers. Action: {}. Limit: {} steps.\n", e.id, e.summary,
                e.observation_size, in_words(e.action), e.time_limit);

@@ -24,7 +24,11 @@ extern "C" void on_signal(int) {
 }
 
 std::string in_words(const ReturnStats& s) {
-  return s.episodes == 0 ? "no episode" : fmt::format("{:.1f} +- {:.1f} ({} episodes)", s.mean, s.std, s.episodes);
+  if (s.episodes == 0) return "no episode";
+  const std::string success =
+      s.success_rate ? fmt::format(", success {:.2f}, at the last step {:.2f}", *s.success_rate, *s.success_rate_last)
+                     : "";
+  return fmt::format("{:.1f} +- {:.1f} ({} episodes{})", s.mean, s.std, s.episodes, success);
 }
 
 bool ended_well(const RunSummary& s) { return s.ended == "finished" || s.ended == "solved"; }
@@ -54,6 +58,7 @@ int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoin
   if (const char* ms = std::getenv("GIPO_TEST_SLOW_DISK_MS")) slow_durable_writes(std::atoi(ms));
   ProgressLine line(plan.name, quiet);
   if (!quiet) fmt::print(stderr, "{}: {}\n", plan.name, dial(plan));
+  if (!quiet && !plan.env.saves_state) fmt::print(stderr, "{}\n", new_episodes_on_resume(plan.env.id));
   TrainerHooks hooks;
   hooks.seconds = [start] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   hooks.progress = [&](const Progress& p) { line.show(p); };

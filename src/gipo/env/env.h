@@ -54,6 +54,19 @@ struct StepResult {
   std::int8_t success = kNoSuccess;  // 0 or 1 where the task says after each step whether it is solved
 };
 
+// What an episode came to, where the task speaks of success at all.
+struct Success {
+  bool known = false;
+  bool ever = false, last = false;  // at any step, at the last one
+
+  void add(const StepResult& step) {
+    if (step.success == kNoSuccess) return;
+    known = true;
+    last = step.success != 0;
+    ever = ever || last;
+  }
+};
+
 // The fault of an environment whose process ended; with the next reset it is there again.
 inline constexpr const char* kWorkerDied = "worker_died";
 

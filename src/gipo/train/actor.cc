@@ -105,12 +105,14 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   s.length = t + 1;
 
   slot.episode_return += result.reward;
+  slot.success.add(result);
   ++slot.episode_length;
   if (!result.terminated && !result.truncated) return;
   episodes_.push_back({index_ * plan_.envs_per_actor + i, slot.episode_number++, slot.episode_return,
                        slot.episode_length, env_steps + static_cast<std::int64_t>(plan_.envs()), weights.version,
-                       result.terminated});
+                       result.terminated, slot.success});
   slot.episode_return = 0;
+  slot.success = {};
   slot.episode_length = 0;
   slot.env->reset();
   observe(slot, now);
@@ -139,6 +141,7 @@ void Actor::drop_segment(std::size_t i, Fault why) {
     // The segment that just ended with the episode before is whole: only an open one is dropped.
     if (!slot.open.terminated && !slot.open.truncated) slot.open.clear();
     slot.episode_return = 0;
+    slot.success = {};
     slot.episode_length = 0;
     ++slot.episode_number;
     slot.env->reset();

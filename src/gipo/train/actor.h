@@ -25,6 +25,7 @@ struct Episode {
   std::int64_t env_steps = 0;  // of the run, when it ended
   std::int64_t version = 0;    // of the policy that took its last step
   bool terminated = false;
+  Success success = {};
 };
 
 // Rejected segments by the name of their fault.
@@ -67,6 +68,7 @@ class Actor {
     Segment open;
     double episode_return = 0;
     std::int64_t episode_length = 0, episode_number = 0;
+    Success success = {};  // of the episode so far
     std::uint64_t sequence = 0;
     std::int64_t faults = 0;  // in a row, without a whole segment between them
   };

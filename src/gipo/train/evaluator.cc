@@ -11,7 +11,7 @@ constexpr std::size_t kMostTogether = 16;  // environments stepped by one infere
 
 }  // namespace
 
-ReturnStats return_stats(std::span<const double> returns) {
+ReturnStats return_stats(std::span<const double> returns, std::span<const Success> success) {
   ReturnStats stats;
   stats.episodes = static_cast<std::int64_t>(returns.size());
   if (returns.empty()) return stats;
@@ -19,6 +19,9 @@ ReturnStats return_stats(std::span<const double> returns) {
   for (const double r : returns) stats.mean += r / n;
   for (const double r : returns) stats.std += (r - stats.mean) * (r - stats.mean) / n;
   stats.std = std::sqrt(stats.std);
+  double known = 0, ever = 0, last = 0;
+  for (const Success& s : success) known += s.known, ever += s.ever, last += s.last;
+  if (known > 0) stats.success_rate = ever / known, stats.success_rate_last = last / known;
   return stats;
 }
 
@@ -28,6 +31,7 @@ ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalT
   std::vector<double> returns(episodes), env_observation(width);
   std::vector<std::vector<double>> env_actions(kMostTogether, std::vector<double>(dims));
   std::vector<float> action(dims), log_prob(dims);
+  std::vector<Success> success(episodes);
 
   // One environment per place; a place whose episode ends takes the next one, until none is left.
   struct Place {
@@ -42,6 +46,7 @@ ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalT
   const auto begin = [&](Place& place, std::size_t episode) {
     place.episode = episode;
     returns[episode] = 0;
+    success[episode] = {};
     place.env->reset(derive_seed(task.seed, "eval", place.episode));
     place.random = RandomStream::derive(task.seed, "eval-action", place.episode);
   };
@@ -70,6 +75,7 @@ ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalT
     for (std::size_t i = 0; i < places.size(); ++i) {
       const StepResult result = places[i].env->step(env_actions[i]);
       returns[places[i].episode] += result.reward;
+      success[places[i].episode].add(result);
       if (!result.terminated && !result.truncated) continue;
       if (result.fault == kWorkerDied) {  // played again, from a start of its own
         begin(places[i], places[i].episode);
@@ -81,7 +87,7 @@ ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalT
     }
     std::erase_if(places, [](const Place& place) { return !place.env; });
   }
-  return return_stats(returns);
+  return return_stats(returns, success);
 }
 
 }  // namespace gipo

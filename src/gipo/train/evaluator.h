@@ -15,7 +15,8 @@ struct ReturnStats {
   std::int64_t episodes = 0;
   std::optional<double> success_rate = {}, success_rate_last = {};
 };
-ReturnStats return_stats(std::span<const double> returns);
+// Success may be left out; an episode of which it is not known does not count.
+ReturnStats return_stats(std::span<const double> returns, std::span<const Success> success = {});
 
 struct EvalTask {
   EnvSpec spec;

@@ -46,7 +46,9 @@ Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
 
 Json to_json(const ReturnStats& s) {
   if (s.episodes == 0) return {{"mean", nullptr}, {"std", nullptr}, {"episodes", 0}};
-  return {{"mean", number(s.mean)}, {"std", number(s.std)}, {"episodes", s.episodes}};
+  Json json = {{"mean", number(s.mean)}, {"std", number(s.std)}, {"episodes", s.episodes}};
+  if (s.success_rate) json.update({{"success_rate", *s.success_rate}, {"success_rate_last", *s.success_rate_last}});
+  return json;
 }
 
 std::string processor() {
@@ -188,9 +190,13 @@ void RunFolder::episode(const Episode& e) {
   line_.clear();
   fmt::format_to(std::back_inserter(line_),
                  "{{\"env\":{},\"episode\":{},\"return\":{},\"length\":{},\"env_steps\":{},\"version\":{},"
-                 "\"terminated\":{}}}\n",
+                 "\"terminated\":{}",
                  e.env, e.number, std::isfinite(e.episode_return) ? fmt::format("{}", e.episode_return) : "null",
                  e.length, e.env_steps, e.version, e.terminated);
+  if (e.success.known) {
+    fmt::format_to(std::back_inserter(line_), ",\"success\":{},\"success_last\":{}", e.success.ever, e.success.last);
+  }
+  line_ += "}\n";
   append(*episodes_, line_);
 }
 
@@ -264,6 +270,7 @@ void RunFolder::write_summary(const RunSummary& s) {
       {"window", window},
   };
   if (!plan_.env.engine.empty()) summary["engine"] = plan_.env.engine;
+  if (!plan_.env.saves_state) summary["on_resume"] = "new episodes";
   write_file_atomic(path_ + "/summary.json", summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 

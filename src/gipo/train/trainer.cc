@@ -16,6 +16,10 @@ bool trusted(const std::exception& e) { return dynamic_cast<const InvariantError
 
 }  // namespace
 
+std::string new_episodes_on_resume(const std::string& env) {
+  return env + ": its state cannot be saved; a resumed run begins new episodes";
+}
+
 Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
     : plan_(plan),
       folder_(folder),
@@ -28,6 +32,7 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
       checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
   for (std::size_t i = 0; i < plan.actors; ++i) actors_.push_back(std::make_unique<Actor>(plan, i));
   recent_.reserve(kRecentEpisodes);
+  recent_success_.reserve(kRecentEpisodes);
   next_episode_.assign(plan.envs(), 0);
   store_.publish(*learner_);
 }
@@ -36,6 +41,7 @@ RunSummary Trainer::run() {
   folder_.log(fmt::format(
       "start: {} updates, {} env steps, window {:.6g} updates = capacity {} / {:.6g} env steps per update",
       plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity, plan_.env_steps_per_update));
+  if (!plan_.env.saves_state) folder_.log(new_episodes_on_resume(plan_.env.id));
   try {
     if (lockstep()) {
       run_lockstep();
@@ -135,6 +141,10 @@ void Trainer::log_update(const UpdateStats& stats) {
   figures_.clear();
   figures_.insert(figures_.end(), {{"return_mean", recent.episodes > 0 ? recent.mean : nan},
                                    {"episodes", static_cast<double>(episode_count_)}});
+  if (recent.success_rate) {
+    figures_.insert(figures_.end(),
+                    {{"success_rate", *recent.success_rate}, {"success_rate_last", *recent.success_rate_last}});
+  }
   stats.append_to(figures_);
   const Figures& diagnostics = learner_->diagnostics().figures();
   figures_.insert(figures_.end(), diagnostics.begin(), diagnostics.end());
@@ -162,10 +172,12 @@ void Trainer::take_episodes(std::vector<Episode>& episodes) {
   for (const Episode& e : episodes) {
     folder_.episode(e);
     if (recent_.size() < kRecentEpisodes) {
-      recent_.push_back(e.episode_return);
-    } else {
-      recent_[static_cast<std::size_t>(episode_count_) % kRecentEpisodes] = e.episode_return;
+      recent_.emplace_back();
+      recent_success_.emplace_back();
     }
+    const std::size_t at = static_cast<std::size_t>(episode_count_) % kRecentEpisodes;
+    recent_[at] = e.episode_return;
+    recent_success_[at] = e.success;
     next_episode_[e.env] = e.number + 1;
     ++episode_count_;
   }
@@ -178,7 +190,7 @@ void Trainer::check_target() {
   solved_ = target && recent_.size() == kRecentEpisodes && recent_returns().mean >= *target;
 }
 
-ReturnStats Trainer::recent_returns() const { return return_stats(recent_); }
+ReturnStats Trainer::recent_returns() const { return return_stats(recent_, recent_success_); }
 
 EvalTask Trainer::eval_task(std::int64_t update) const {
   const Config& c = plan_.config;

@@ -26,6 +26,9 @@ struct Progress {
   const Figures* figures = nullptr;  // all of that line of metrics.jsonl; while the call lasts
 };
 
+// What is said at the start of a run whose environments cannot save their state.
+std::string new_episodes_on_resume(const std::string& env);
+
 // What the trainer needs from outside; it never prints and never reads the clock itself.
 struct TrainerHooks {
   std::function<double()> seconds;                // since some start
@@ -96,7 +99,8 @@ class Trainer {
   FaultCounts faults_;
   std::string last_fault_;      // of an environment, in words
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring
-  bool solved_ = false;         // their mean has reached run.target_return
+  std::vector<Success> recent_success_;
+  bool solved_ = false;  // their mean has reached run.target_return
   ReturnStats eval_return_;
   Figures figures_;
 };

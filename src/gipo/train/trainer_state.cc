@@ -62,6 +62,8 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
   for (const auto& [name, bytes] : positions) checkpoint.logs.push_back(folder_.path() + "/" + name);
   Json recent = Json::array();
   for (const double r : recent_) recent.push_back(std::isfinite(r) ? Json(r) : Json(nullptr));
+  Json success = Json::array();
+  for (const Success& s : recent_success_) success.push_back(s.known ? Json({s.ever, s.last}) : Json(nullptr));
   const Json state = {{"gipo_version", version()},
                       {"commit", commit()},
                       {"config", config_to_toml(plan_.config)},
@@ -73,6 +75,7 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
                       {"faults", faults_},
                       {"engine", plan_.env.engine},
                       {"recent_returns", recent},
+                      {"recent_success", success},
                       {"seconds", seconds()},
                       {"incarnation", incarnation_},
                       {"dial",
@@ -109,6 +112,12 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     const auto due = std::min<std::int64_t>(episode_count_, kRecentEpisodes);
     if (std::ssize(recent_) != due)
       throw Error(fmt::format("recent_returns has {} values, not {}", recent_.size(), due));
+    recent_success_.assign(recent_.size(), {});
+    const nlohmann::json success = state.value("recent_success", nlohmann::json::array());
+    for (std::size_t i = 0; i < std::min(success.size(), recent_.size()); ++i) {
+      if (success[i].is_null()) continue;
+      recent_success_[i] = {true, success[i].at(0).get<bool>(), success[i].at(1).get<bool>()};
+    }
     check_target();
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("checkpoint {}: state.json: {}", checkpoint.update, e.what()));

@@ -129,12 +129,15 @@ Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options,
   crowd_.workers = std::clamp<std::size_t>(crowd.workers, 1, most);
   for (std::size_t w = 0; w < crowd_.workers; ++w) {
     const std::size_t count = (w + 1) * crowd_.count / crowd_.workers - w * crowd_.count / crowd_.workers;
-    workers_.push_back({nullptr, Slots(count, spec_.observation_size, spec_.action.dims())});
+    workers_.push_back(
+        {nullptr, Slots(count, spec_.observation_size, spec_.action.dims()), std::vector<std::uint64_t>(count)});
     start(workers_.back());
   }
 }
 
-Bridge::~Bridge() = default;
+Bridge::~Bridge() {
+  for (Worker& worker : workers_) worker.process->dismiss();  // all at once
+}
 
 Bridge::Place Bridge::place_of(std::size_t i) const {
   std::size_t w = 0;
@@ -153,8 +156,22 @@ void Bridge::start(Worker& worker) {
   worker.process = std::make_unique<WorkerProcess>(python_, setup);
   worker.slots.memory = worker.process->share(worker.slots.bytes);
   worker.process->tell(worker.slots.layout());
+  for (std::size_t i = 0; i < worker.slots.count; ++i) write_seed(worker, i);
   worker.ordered = worker.sent = false;
   worker.rounds_before = worker.rounds;
+}
+
+// 31 bits, as any package takes.
+void Bridge::write_seed(Worker& worker, std::size_t slot) {
+  worker.slots.seed()[slot] =
+      static_cast<std::int64_t>(derive_seed(worker.roots[slot], "worker", worker.incarnation) >> 33);
+}
+
+void Bridge::seed(const Place& place, std::uint64_t root) {
+  Worker& worker = workers_[place.worker];
+  GIPO_CHECK(!worker.sent);
+  worker.roots[place.slot] = root;
+  write_seed(worker, place.slot);
 }
 
 void Bridge::order(const Place& place, Command command) {
@@ -171,6 +188,10 @@ void Bridge::exchange(std::size_t index) {
     worker.ordered = false;
     worker.sent = true;
   }
+  settle(index);
+}
+
+void Bridge::settle(std::size_t index) {
   Worker& worker = workers_[index];
   if (worker.sent && !finish_round(worker)) replace(worker);
 }

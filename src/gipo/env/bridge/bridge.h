@@ -42,11 +42,15 @@ class Bridge {
 
   const Slots& slots(std::size_t worker) const;
   std::uint64_t incarnation(std::size_t worker) const;
-  std::uint64_t rounds(std::size_t worker) const;  // of commands that it has carried out
-  void order(const Place& place, Command command);
-  // Sends what was ordered, of all workers, and waits for this one. Where it died, a new one is there when this
-  // returns and its incarnation is another. Throws Error for an exception of the environment's code, RunError for a
-  // worker that keeps dying.
+  std::uint64_t rounds(std::size_t worker) const;   // of commands that it has carried out
+  void order(const Place& place, Command command);  // of a worker at rest
+  // What the environment's seeds follow from; each incarnation has its own, so that what was played is not played again.
+  void seed(const Place& place, std::uint64_t root);
+  // Waits for a round under way, and sends none. Where the worker died, a new one is there when this returns and its
+  // incarnation is another. Throws Error for an exception of the environment's code, RunError for a worker that keeps
+  // dying.
+  void settle(std::size_t worker);
+  // Sends what was ordered, of all workers, and waits for this one as settle does.
   void exchange(std::size_t worker);
   const std::string& last_death() const { return last_death_; }
 
@@ -54,12 +58,14 @@ class Bridge {
   struct Worker {
     std::unique_ptr<WorkerProcess> process;
     Slots slots;
+    std::vector<std::uint64_t> roots;  // of seeds, [count]
     std::uint64_t incarnation = 0;
     std::int64_t deaths = 0;                      // in a row
     std::uint64_t rounds = 0, rounds_before = 0;  // those before it was started
     bool ordered = false, sent = false;           // commands that wait; a round under way
   };
   void start(Worker& worker);
+  static void write_seed(Worker& worker, std::size_t slot);
   void replace(Worker& worker);
   bool finish_round(Worker& worker);
 

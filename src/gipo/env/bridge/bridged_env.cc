@@ -15,6 +15,8 @@ class BridgedEnv final : public Env {
       : Env(bridge->spec()), bridge_(std::move(bridge)), place_(bridge_->place_of(i)) {}
 
   void begin_step(std::span<const double> action) override {
+    finish_reset();
+    bridge_->settle(place_.worker);
     begun_ = true;
     if (lost()) return;
     std::ranges::copy(action, slots().action(place_.slot).begin());
@@ -45,7 +47,6 @@ class BridgedEnv final : public Env {
   }
 
   Outcome advance(std::span<const double> action) override {
-    finish_reset();
     if (!begun_) begin_step(action);
     begun_ = false;
     await();
@@ -69,13 +70,12 @@ class BridgedEnv final : public Env {
     if (!lost() && bridge_->rounds(place_.worker) < due_) bridge_->exchange(place_.worker);
   }
 
-  // A stream of its own for each incarnation: what was played is not played again. 31 bits, as any package takes.
   void order_reset() const {
-    const bool seed = new_seed_ || lost();
+    bridge_->settle(place_.worker);
+    if (new_seed_) bridge_->seed(place_, seed_);
+    const bool seeded = new_seed_ || lost();
     incarnation_ = bridge_->incarnation(place_.worker);
-    const std::uint64_t own = incarnation_ == 0 ? seed_ : derive_seed(seed_, "worker", incarnation_);
-    slots().seed()[place_.slot] = seed ? static_cast<std::int64_t>(own >> 33) : -1;
-    order(Command::kReset);
+    order(seeded ? Command::kSeededReset : Command::kReset);
     new_seed_ = false;
     resetting_ = true;
   }

@@ -27,8 +27,8 @@ namespace {
 
 constexpr int kChannel = 3, kMemory = 4;  // of the worker
 constexpr int kNoPython = 127;
-constexpr int kPollMs = 200;
-constexpr int kEndMs = 2, kMostPolls = 500;
+constexpr int kPatienceMs = 200;
+constexpr int kEndMs = 2, kMostPolls = 1000;                 // an environment may have something to close
 constexpr off_t kMostErrors = 1 << 20, kShownErrors = 4096;  // bytes
 constexpr std::uint32_t kMostAnswer = 64 << 20;
 
@@ -93,6 +93,8 @@ void WorkerProcess::start(const std::string& python) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) cannot("socketpair");
   channel_ = ends[0];
+  const timeval patience{0, kPatienceMs * 1000};
+  ::setsockopt(channel_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   memory_ = ::memfd_create("gipo-worker", MFD_CLOEXEC);
   errors_ = ::memfd_create("gipo-worker-errors", MFD_CLOEXEC);
   if (errors_ >= 0) ::fcntl(errors_, F_SETFL, O_APPEND);
@@ -118,8 +120,13 @@ void WorkerProcess::end() {
   reaped_ = true;
 }
 
+void WorkerProcess::dismiss() {
+  if (channel_ >= 0) ::shutdown(channel_, SHUT_RDWR);
+}
+
 WorkerProcess::~WorkerProcess() {
-  end();
+  dismiss();
+  if (pid_ > 0) await_end();
   if (mapped_) ::munmap(mapped_, mapped_bytes_);
   for (const int d : {channel_, memory_, errors_}) {
     if (d >= 0) ::close(d);
@@ -132,27 +139,23 @@ bool WorkerProcess::ended() {
   return reaped_ = found == pid_ || (found < 0 && errno == ECHILD);
 }
 
-// The end of the channel may be held open by a process that the worker has started: its own end counts.
-bool WorkerProcess::readable() {
-  while (true) {
-    pollfd p{channel_, POLLIN, 0};
-    const int found = ::poll(&p, 1, kPollMs);
-    if (found > 0) return true;
-    if (found == 0 && ended()) return ::poll(&p, 1, 0) > 0;
-    if (found < 0 && errno != EINTR) throw RunError(fmt::format("poll: {}", std::strerror(errno)));
-  }
-}
-
+// The other end of the channel may be held open by a process that the worker has started: what counts is whether it
+// lives, which is looked at whenever nothing has come for a while.
 bool WorkerProcess::read_exactly(void* out, std::size_t bytes) {
   auto* to = static_cast<char*>(out);
+  bool gone = false;
   while (bytes > 0) {
-    if (!readable()) return false;
-    const ssize_t got = ::read(channel_, to, bytes);
-    if (got == 0) return false;
-    if (got < 0 && errno != EINTR) return false;
-    if (got < 0) continue;
-    to += got;
-    bytes -= static_cast<std::size_t>(got);
+    const ssize_t got = ::recv(channel_, to, bytes, gone ? MSG_DONTWAIT : 0);
+    if (got > 0) {
+      to += got;
+      bytes -= static_cast<std::size_t>(got);
+    } else if (got < 0 && errno == EINTR) {
+      continue;
+    } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !gone) {
+      gone = ended();
+    } else {
+      return false;
+    }
   }
   return true;
 }
@@ -211,7 +214,7 @@ std::byte* WorkerProcess::share(std::size_t bytes) {
   return mapped_;
 }
 
-// Its end of the channel is closed, so it is ending: how, is known a little later.
+// The channel is closed, so it is ending: how, is known a little later.
 void WorkerProcess::await_end() {
   for (int i = 0; i < kMostPolls && !ended(); ++i) ::poll(nullptr, 0, kEndMs);
   end();

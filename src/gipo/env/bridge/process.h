@@ -29,6 +29,8 @@ class WorkerProcess {
   void tell(const nlohmann::json& value);
   // One round of commands. A worker that has ended shows in wait().
   void go();
+  // Lets it close its environments and end; the destructor waits for that, a little.
+  void dismiss();
   // Memory of this size, zeros at first, which the worker sees as well; until this object goes.
   std::byte* share(std::size_t bytes);
 
@@ -41,7 +43,6 @@ class WorkerProcess {
   void end();
   void await_end();
   bool ended();  // and reaped, if it has
-  bool readable();
   bool read_exactly(void* out, std::size_t bytes);
   void write_all(const void* data, std::size_t bytes);
   void keep_short();

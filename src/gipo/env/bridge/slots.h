@@ -13,7 +13,8 @@ enum class Command : std::uint8_t {
   kStep,            // the owner resets where the episode ends
   kStepAndRestart,  // where the step ends the episode, the next one begins
   kStepAndLeave,    // the next one begins whatever the step brought: the program's own time limit
-  kReset
+  kReset,
+  kSeededReset
 };
 inline constexpr std::uint8_t kTerminatedBit = 1, kTruncatedBit = 2, kStartedBit = 4;
 
@@ -47,7 +48,7 @@ struct Slots {
   Command* command() const { return at<Command>(command_at); }          // [count]
   std::uint8_t* flags() const { return at<std::uint8_t>(flags_at); }    // [count]
   std::int8_t* success() const { return at<std::int8_t>(success_at); }  // [count] -1: not said
-  std::int64_t* seed() const { return at<std::int64_t>(seed_at); }      // [count] -1: none given
+  std::int64_t* seed() const { return at<std::int64_t>(seed_at); }      // [count]
   double* reward() const { return at<double>(reward_at); }              // [count]
   std::span<double> action(std::size_t i) const { return {at<double>(action_at) + i * action_dims, action_dims}; }
   // Of the last step; the true final one where it ended the episode.

@@ -1,0 +1,380 @@
+"""Environments of Python packages, through the program: the same trajectories as native ones, faults by name, nothing
+left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from conftest import TINY, json_lines, settings, summary
+
+HERE = Path(__file__).resolve().parent / "bridge"
+sys.path.insert(0, str(HERE))
+
+import sample_envs  # noqa: E402
+
+from gipo import worker  # noqa: E402
+
+SAMPLES = "python:sample_envs:"
+
+
+@pytest.fixture(autouse=True)
+def this_python(monkeypatch):
+    monkeypatch.setenv("GIPO_PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+# Equal to the native task, and to itself.
+
+
+def trained(gipo, name, options):
+    run = gipo.train(name, options)
+    logs = {log: (run / log).read_bytes() for log in ("metrics.jsonl", "episodes.jsonl")}
+    return logs | {"fingerprint": summary(run)["fingerprint"]}
+
+
+def test_cart_pole_of_gymnasium_takes_the_steps_of_the_native_one(gipo):
+    """Same seeds, same starts: 800 updates of training end with the same bytes."""
+    options = {"learner.updates": 800, "run.seed": 7, "env.count": 8}
+    native = trained(gipo, "native", options | {"env.id": "CartPole-v1"})
+    bridged = trained(gipo, "bridged", options | {"env.id": SAMPLES + "same_starts", "env.options.root_seed": 7})
+    episodes = [json.loads(line) for line in native["episodes.jsonl"].splitlines()]
+    assert len(episodes) > 100
+    assert bridged == native
+
+
+@pytest.mark.parametrize("task", ["gymnasium:CartPole-v1", "gymnasium:Pendulum-v1"])
+def test_number_of_workers_and_threads_cannot_be_seen(gipo, task):
+    options = {"env.id": task, "env.count": 5, "staleness.actors": 2}
+    first = trained(gipo, "a", options | {"env.workers": 1})
+    assert trained(gipo, "b", options | {"env.workers": 3, "run.threads": 2}) == first
+    assert trained(gipo, "c", options | {"env.workers": 5, "run.seed": 2}) != first
+
+
+def test_async_mode_runs_to_the_end(gipo):
+    run = gipo.train("async", {"env.id": "gymnasium:CartPole-v1", "run.mode": "async"})
+    assert summary(run)["ended"] == "finished"
+
+
+def test_a_discrete_observation_is_learned_from(gipo):
+    run = gipo.train("lake", {"env.id": "gymnasium:FrozenLake-v1", "env.options.is_slippery": "false"})
+    assert summary(run)["env_steps"] > 0
+
+
+# Episodes.
+
+
+def test_time_limit_truncates_and_may_be_longer_than_the_tasks_own(gipo):
+    for limit, options in ((7, {"env.id": SAMPLES + "Base"}), (300, {"env.id": "gymnasium:Pendulum-v1"})):
+        updates = {"learner.updates": 400} if limit == 300 else {}
+        run = gipo.train(f"limit{limit}", options | updates | {"env.time_limit": limit})
+        episodes = json_lines(run / "episodes.jsonl")
+        assert episodes and {(e["length"], e["terminated"]) for e in episodes} == {(limit, False)}
+
+
+def test_terminated_and_truncated_stay_apart(gipo):
+    for name, terminated in (("Base", True), ("Truncates", False)):
+        episodes = json_lines(gipo.train(name, {"env.id": SAMPLES + name}) / "episodes.jsonl")
+        assert episodes and {(e["length"], e["terminated"]) for e in episodes} == {(20, terminated)}
+
+
+def test_success_is_logged_at_any_step_and_at_the_last(gipo):
+    run = gipo.train("s", {"env.id": SAMPLES + "Succeeds", "eval.every_updates": 100, "eval.episodes": 4})
+    episodes = json_lines(run / "episodes.jsonl")
+    assert all(e["success"] for e in episodes)
+    last = {e["episode"]: e["success_last"] for e in episodes}
+    assert last[0] is False and last[1] is True
+    line = json_lines(run / "metrics.jsonl")[-1]
+    assert line["success_rate"] == 1 and 0.4 < line["success_rate_last"] < 0.6
+    done = summary(run)
+    assert done["final_return"]["success_rate"] == 1
+    assert done["eval_return"]["success_rate"] == 1 and done["eval_return"]["success_rate_last"] < 1
+    assert all("success_rate" in e for e in json_lines(run / "evaluations.jsonl"))
+    assert "success 1.00" in gipo("eval", run, "--episodes", 2).stdout
+
+
+def test_a_task_without_success_says_nothing_of_it(gipo):
+    run = gipo.train("n", {"env.id": SAMPLES + "Base"})
+    assert "success" not in "".join((run / n).read_text() for n in ("episodes.jsonl", "metrics.jsonl", "summary.json"))
+
+
+def test_resume_begins_new_episodes_and_says_so(gipo):
+    options = {"env.id": SAMPLES + "Base", "env.options.length": 20, "checkpoint.every_updates": 50}
+    done = gipo("train", "--name", "r", *settings(TINY | options))
+    assert done.returncode == 0 and "a resumed run begins new episodes" in done.stderr
+    run = Path(gipo.folder, "runs", "r")
+    assert summary(run)["on_resume"] == "new episodes"
+    assert gipo("resume", run, "--updates", 300, "--quiet").returncode == 0
+    assert summary(run)["updates"] == 300
+    assert gipo("doctor", run).returncode == 0
+    # What is the machine's may change, what is the task's may not.
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("max_deaths = 5", "max_deaths = 7"))
+    assert gipo("resume", run, "--updates", 310, "--quiet").returncode == 0
+    config.write_text(config.read_text().replace("length = 20", "length = 21"))
+    refused = gipo("resume", run, "--updates", 320, "--quiet")
+    assert refused.returncode == 2 and "env.options.length was 20 and is now 21" in refused.stderr
+
+
+# Spaces.
+
+
+def flattened(space, value):
+    return worker.flatten(space, value, "x")[0]
+
+
+@pytest.mark.parametrize("space", [
+    gymnasium.spaces.Box(-1, 1, (2, 3)), gymnasium.spaces.Box(0, 255, (2, 2), np.uint8),
+    gymnasium.spaces.Discrete(5, start=-2), gymnasium.spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    gymnasium.spaces.MultiBinary([2, 2]), sample_envs.Arrays.observation_space,
+    gymnasium.spaces.Tuple((gymnasium.spaces.Discrete(2), gymnasium.spaces.Box(-1, 1, (1,)))),
+], ids=str)
+def test_observations_are_flattened_as_gymnasium_does(space):
+    space.seed(1)
+    for _ in range(20):
+        value = space.sample()
+        expected = gymnasium.spaces.flatten(space, value)
+        assert worker.width(space) == len(expected) == gymnasium.spaces.flatdim(space)
+        assert np.array_equal(flattened(space, value), np.asarray(expected, dtype=float))
+
+
+def test_batches_are_flattened_row_by_row():
+    space = sample_envs.Arrays.observation_space
+    space.seed(1)
+    values = [space.sample() for _ in range(3)]
+    batch = {
+        "image": np.stack([v["image"] for v in values]), "place": np.array([v["place"] for v in values]),
+        "pair": tuple(np.stack([v["pair"][i] for v in values]) for i in range(2)),
+    }
+    assert np.array_equal(worker.flatten(space, batch, "x", 3), [flattened(space, v) for v in values])
+
+
+@pytest.mark.parametrize("name", ["Arrays", "Continuous"])
+def test_actions_of_every_space_are_in_it(gipo, name):
+    """The environments refuse any other."""
+    distributions = ["gaussian", "binned"] if name == "Continuous" else ["auto"]
+    for distribution in distributions:
+        gipo.train(name + distribution, {"env.id": SAMPLES + name, "policy.distribution": distribution})
+
+
+# Faults of the environment: named, exit 2, nothing left behind.
+
+
+@pytest.mark.parametrize("task, words", [
+    (SAMPLES + "NanAtReset", ["the observation of reset holds nan at index 1", "finite numbers"]),
+    (SAMPLES + "InfinityAtStep", ["the observation of step holds inf at index 1"]),
+    (SAMPLES + "NanReward", ["the reward of step holds nan"]),
+    (SAMPLES + "WrongShapeAtReset", ["shape (4,)", "wanted numbers of shape (3,)"]),
+    (SAMPLES + "OldReset", ["reset returned", "wanted a tuple of observation and info"]),
+    (SAMPLES + "FourValues", ["step returned", "terminated, truncated and info"]),
+    (SAMPLES + "TextSpace", ["is a Text: wanted Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple"]),
+    (SAMPLES + "SequenceAction", ["is a Sequence: wanted Box"]),
+    (SAMPLES + "MixedActions", ["has Box beside discrete parts"]),
+    (SAMPLES + "WrongChoice", ["is [[4]]: wanted choices from [0] on, [4] of them"]),
+    (SAMPLES + "RaisesAtStep", ["step raised RuntimeError", "sample_envs.py", "the wheel came off"]),
+    (SAMPLES + "DiesAtOnce", ["exit code 3", "these are my last words"]),
+    (SAMPLES + "raises", ["raises raised ValueError", "no robot is connected"]),
+    (SAMPLES + "exits", ["exits raised SystemExit", "not today"]),
+    (SAMPLES + "returns_nothing", ["returned None: wanted an environment as gymnasium.Env is"]),
+    (SAMPLES + "not_a_factory", ["has no class or function not_a_factory"]),
+    (SAMPLES + "absent", ["has no class or function absent"]),
+    ("python:no_such_module:make", ["there is no no_such_module"]),
+    ("python:no_such_file.py:make", ["there is no no_such_file.py"]),
+    ("python:sample_envs", ["wanted python:MODULE:FACTORY"]),
+    ("gymnasium:NoSuchTask-v1", ["does not make it", "NoSuchTask"]),
+    ("gymnasium:no_such_module:Task-v1", ["No module named 'no_such_module'"]),
+    ("gymnasiun:CartPole-v1", ["is not known", "gymnasium:ID, python:MODULE:FACTORY, envpool:ID"]),
+])
+def test_what_is_wrong_is_named_before_the_run_begins(gipo, task, words):
+    done = gipo("train", *settings(TINY | {"env.id": task}))
+    assert done.returncode == 2, done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert done.stdout == ""
+    assert not (Path(gipo.folder) / "runs").exists()
+
+
+@pytest.mark.parametrize("name, code, words", [
+    ("RaisesLater", 2, ["step raised RuntimeError", "the wheel came off", "sample_envs.py"]),
+    ("WrongShapeLater", 2, ["the observation of step is shape (4,)", "wanted numbers of shape (3,)"]),
+    ("DiesLater", 1, ["died 3 times in a row (env.max_deaths)", "signal 11", "these are my last words"]),
+    ("NanLater", 1, ["all 32 segments were rejected because they held numbers that are not finite"]),
+])
+def test_what_goes_wrong_later_ends_the_run_with_its_words(gipo, name, code, words):
+    options = {"env.id": SAMPLES + name, "env.max_deaths": 3}
+    done = gipo("train", "--quiet", "--name", "r", *settings(TINY | options))
+    assert done.returncode == code, done.stderr
+    ended = summary(Path(gipo.folder, "runs", "r"))["ended"]
+    for word in words:
+        assert word in done.stderr and word in ended
+    # Only our words of the traceback are left out.
+    assert "<string>" not in done.stderr
+
+
+def test_a_python_that_is_missing_or_lacks_a_package_is_named(gipo, tmp_path):
+    task = {"env.id": "gymnasium:CartPole-v1"}
+    done = gipo("train", *settings(task | {"env.python": "/nowhere/python"}))
+    assert done.returncode == 2 and "/nowhere/python does not start" in done.stderr and "env.python" in done.stderr
+    bare = tmp_path / "bare"
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
+    bare.chmod(0o755)
+    done = gipo("train", *settings(task | {"env.python": bare}))
+    assert done.returncode == 2 and "needs the package numpy" in done.stderr
+
+
+def test_options_reach_the_factory_and_what_it_prints_is_seen(gipo, tmp_path):
+    module = tmp_path / "talks.py"
+    module.write_text("from sample_envs import Base\ndef make(length):\n    print('hello', length)\n    return Base(length)\n")
+    done = gipo("train", "--json", "--quiet", *settings(TINY | {"env.id": f"python:{module}:make", "env.options.length": 5}))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["final_return"]["episodes"] > 0
+    assert "hello 5" in done.stderr
+
+
+# Workers that die, and a program that dies.
+
+
+def start(gipo, name, options):
+    words = [gipo.binary, "train", "--quiet", "--name", name, *settings(TINY | options)]
+    return subprocess.Popen(words, cwd=gipo.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def alive(folder):
+    """Workers that have reported and still live: they hold the lock of their file."""
+    found = []
+    for path in folder.iterdir():
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(int(path.name))
+    return found
+
+
+def wait_for(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+def kill_workers(gipo, tmp_path, seconds, every):
+    """Trains while one worker after the other is killed; the counts must add up."""
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    options = {
+        "env.id": SAMPLES + "ReportsItself", "env.options.folder": pids, "env.workers": 2, "run.mode": "async",
+        "env.max_deaths": 100, "learner.updates": 100000000, "log.every_updates": 100, "staleness.actors": 2, "replay.capacity": 20000,
+        "staleness.regime": "custom", "staleness.env_steps_per_update": 8, "replay.segment_length": 16,
+    }
+    process = start(gipo, "killed", options)
+    run = Path(gipo.folder, "runs", "killed")
+    wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, 60, "no update")
+    kills, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
+        time.sleep(every)
+        assert process.poll() is None, process.stderr.read()
+        os.kill(alive(pids)[kills % 4], signal.SIGKILL)
+        kills += 1
+    wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130, process.stderr.read()
+    return run, kills, alive(pids)
+
+
+@pytest.mark.parametrize("seconds, every", [(6, 0.75), pytest.param(60, 2, marks=pytest.mark.slow)])
+def test_killed_workers_cost_their_open_segments_alone(gipo, tmp_path, seconds, every):
+    run, kills, left = kill_workers(gipo, tmp_path, seconds, every)
+    done = summary(run)
+    # Each actor has four environments in two workers: a death costs two environments their open segments.
+    # One that has just been started may have none.
+    died = done["counts"]["rejected_segments"]
+    assert 2 <= died <= 2 * kills and done["counts"]["faults"] == {"worker_died": died}
+    assert left == []
+    episodes = json_lines(run / "episodes.jsonl")
+    # Those that were cut short have no line, but their numbers are taken.
+    missing = 0
+    for env in range(8):
+        numbers = [e["episode"] for e in episodes if e["env"] == env]
+        assert numbers == sorted(set(numbers))
+        missing += numbers[-1] + 1 - len(numbers)
+    assert died - 8 <= missing <= died
+    assert {e["length"] for e in episodes} == {20}
+    # Every step but the lost ones is in the replay, has left it, or waits in an open segment.
+    stored = done["counts"]["replay_size"] + done["counts"]["replay_evicted"]
+    assert 0 <= done["env_steps"] - stored <= 16 * (died + 8)
+    print(f"{kills} kills, {died} segments dropped: {done['env_steps']} env steps, {stored} of them stored, {len(episodes)} episodes")
+
+
+def test_nothing_is_left_when_the_program_is_killed(gipo, tmp_path):
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    options = {"env.id": SAMPLES + "Slow", "env.options.folder": pids, "learner.updates": 1000000,
+               "run.mode": "async", "env.workers": 2}
+    process = start(gipo, "killed", options)
+    wait_for(lambda: len(alive(pids)) == 4, 60, "no workers")
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    # The memory between them has no name: it is gone with the last of them.
+    wait_for(lambda: alive(pids) == [], 5, "a worker is left")
+
+
+def test_workers_end_with_a_run_that_finishes(gipo, tmp_path):
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    gipo.train("r", {"env.id": SAMPLES + "ReportsItself", "env.options.folder": pids, "env.workers": 2})
+    assert len(list(pids.iterdir())) > 2 and alive(pids) == []
+
+
+# EnvPool, which `make setup` does not install: wherever a Python here has it.
+
+
+def python_with_envpool():
+    for python in (sys.executable, str(HERE.parents[1] / ".venv-peers/bin/python")):
+        if Path(python).exists() and subprocess.run([python, "-c", "import envpool"], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
+@pytest.fixture(scope="module")
+def envpool():
+    python = python_with_envpool()
+    if python is None:
+        pytest.skip("no Python here has envpool")
+    return {"env.python": python, "env.count": 3}
+
+
+def test_a_pool_repeats_itself_and_keeps_final_observations(gipo, envpool):
+    options = envpool | {"env.id": "envpool:CartPole-v1"}
+    first = trained(gipo, "a", options)
+    assert trained(gipo, "b", options | {"env.options.num_threads": 1}) == first
+    assert trained(gipo, "c", options | {"run.seed": 2}) != first
+    episodes = [json.loads(line) for line in first["episodes.jsonl"].splitlines()]
+    # One reward of 1 for every step: none is lost at the ends, and no reset is taken for a step.
+    assert len(episodes) > 10 and all(e["return"] == e["length"] for e in episodes)
+    assert summary(Path(gipo.folder, "runs", "a"))["engine"].startswith("EnvPool ")
+
+
+def test_a_pool_takes_a_time_limit_and_speaks_of_success(gipo, envpool):
+    options = envpool | {"env.id": "envpool:MetaWorld/DoorOpen-v3", "env.time_limit": 10, "learner.updates": 20}
+    run = gipo.train("door", options)
+    episodes = json_lines(run / "episodes.jsonl")
+    assert {(e["length"], e["terminated"], e["success"]) for e in episodes} == {(10, False, False)}
+    assert summary(run)["eval_return"]["success_rate"] == 0
+
+
+def test_an_unknown_pool_is_named_with_the_nearest(gipo, envpool):
+    done = gipo("train", *settings(envpool | {"env.id": "envpool:CartPole-v9"}))
+    assert done.returncode == 2 and "does not know CartPole-v9; the nearest: CartPole-v1" in done.stderr
