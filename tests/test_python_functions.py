@@ -3,7 +3,10 @@
 import inspect
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import gipo as library
@@ -42,6 +45,13 @@ def test_every_public_name_is_on_the_page():
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         library.trian  # noqa: B018
+
+
+def test_without_the_compiled_module_it_says_what_to_do():
+    command = "import gipo, gipo.runs, gipo.figures; gipo.train"  # what needs no module is there
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, env=os.environ | {
+        "PYTHONPATH": str(Path(library.__file__).parents[1]), "GIPO_BUILD_DIR": "nowhere"})  # fmt: skip
+    assert "gipo.train needs the compiled module" in done.stderr and "make build" in done.stderr
 
 
 # Surrogates

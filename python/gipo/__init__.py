@@ -33,14 +33,14 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'gipo' has no attribute {name!r}")
     try:
-        value = getattr(importlib.import_module(_HOME[name]), name)
+        core = importlib.import_module("gipo._core")
     except ImportError as error:
-        if error.name != "gipo._core":
-            raise
         raise ImportError(
-            f"gipo.{name} needs the compiled module, which is not there for this Python: `pip install .` installs it, "
-            "in a clone `make build` builds it and GIPO_BUILD_DIR names the build folder", name="gipo._core",
+            f"gipo.{name} needs the compiled module, which this Python does not find ({error}): `pip install .` "
+            "installs it; in a clone `make build` builds it, and GIPO_BUILD_DIR names the build folder"
         ) from error
+    core.ConfigError.__module__ = core.RunError.__module__ = "gipo"  # as users know them
+    value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -15,7 +15,6 @@ NB_MODULE(_core, m) {
   config_error.doc() = "A mistake of the caller's: names the option or file, the value and what is accepted.";
   nb::exception<gipo::RunError> run_error(m, "RunError", PyExc_RuntimeError);
   run_error.doc() = "A run that cannot go on: disk, diverged training, an environment that fails.";
-  config_error.attr("__module__") = run_error.attr("__module__") = "gipo";
   m.def("version", &gipo::version, "Version of gipo.");
   m.def("commit", &gipo::commit, "Which sources this was built from, or \"unknown\".");
   gipo::bindings::add_objective(m);
