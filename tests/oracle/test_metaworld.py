@@ -12,13 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-mujoco = pytest.importorskip("mujoco")  # before EnvPool: both hold a copy of its library
-envpool = pytest.importorskip("envpool")
-pytest.importorskip("metaworld")
-
-from metaworld.env_dict import ALL_V3_ENVIRONMENTS  # noqa: E402
-from metaworld.policies import ENV_POLICY_MAP  # noqa: E402
-
 TASKS = ("reach push pick-place door-open drawer-open drawer-close button-press-topdown window-open window-close "
          "handle-press").split()
 STEPS = 500
@@ -35,6 +28,8 @@ def envpool_id(task):
 
 def make_package(task):
     """The package's environment with its goal visible, as EnvPool's is here, and its start ours to set."""
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
     env = ALL_V3_ENVIRONMENTS[f"{task}-v3"]()
     env._partially_observable = False
     env.__dict__.pop("sawyer_observation_space", None)  # made while the goal was hidden: it would clip the goal to 0
@@ -69,6 +64,9 @@ class Comparison:
 
 
 def compare(task, scripted, episodes, seed=3):
+    from metaworld.policies import ENV_POLICY_MAP  # and with it MuJoCo, before EnvPool, which has a copy of its own
+    import envpool
+
     pool = envpool.make(envpool_id(task), env_type="gymnasium", num_envs=1, seed=seed, partially_observable=False)
     env, policy, random = make_package(task), ENV_POLICY_MAP[f"{task}-v3"](), np.random.default_rng(seed)
     result = Comparison()
@@ -105,7 +103,9 @@ def compare(task, scripted, episodes, seed=3):
 @pytest.mark.parametrize("task", TASKS)
 def test_envpool_is_the_package(task):
     """Starts agree to what the settling of the arm leaves, early steps to what the start leaves. Later ones part where
-    there is contact: two versions of the physics. What is asked of them is the same outcome."""
+    there is contact: two builds of the physics. What is asked of them is the same outcome."""
+    pytest.importorskip("metaworld")
+    pytest.importorskip("envpool")
     episodes = 3
     for scripted in (True, False):
         found = compare(task, scripted, episodes)
