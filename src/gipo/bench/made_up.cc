@@ -51,12 +51,12 @@ Batch made_up_batch(std::size_t size, const ModelSpec& model) {
                                               : random.normal());
     b.log_prob[i] = static_cast<float>(-0.7 + 0.3 * random.normal());
   }
-  for (std::size_t i = 0; i < size; ++i) {
-    b.reward[i] = static_cast<float>(random.normal());
-    b.version[i] = -static_cast<std::int64_t>(random.below(kVersions));
-  }
+  for (float& v : b.reward) v = static_cast<float>(random.normal());
   for (std::size_t at = 0; at < size; at += kSegment) {
-    b.windows.push_back({at, std::min(kSegment, size - at), false});
+    const std::size_t length = std::min(kSegment, size - at);
+    b.windows.push_back({at, length, false});
+    const auto first = -static_cast<std::int64_t>(kSegment + random.below(kVersions - kSegment));
+    for (std::size_t i = 0; i < length; ++i) b.version[at + i] = first + static_cast<std::int64_t>(i);
   }
   return b;
 }

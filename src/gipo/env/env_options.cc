@@ -60,7 +60,7 @@ OptionValues resolve_options(const std::string& task, const std::vector<EnvOptio
     names.push_back(option.name);
   }
   for (const auto& [name, value] : given) {
-    const auto option = std::find_if(known.begin(), known.end(), [&](const EnvOption& o) { return o.name == name; });
+    const auto option = std::ranges::find(known, name, &EnvOption::name);
     if (option == known.end()) {
       throw Error(fmt::format("{}{} is not an option of {}{}; it has {}", kEnvOptions, name, task,
                               did_you_mean(name, names),

@@ -7,8 +7,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/objective/surrogate.h"
-#include "gipo/stats/quantile.h"
-#include "gipo/stats/sort_floats.h"
+#include "gipo/stats/sort_keys.h"
 
 namespace gipo {
 namespace {
@@ -87,29 +86,50 @@ bool belongs(std::size_t classes, Subset subset) {
   return subset == Subset::kAll || (classes & (subset == Subset::kNew ? 1u : 2u)) != 0;
 }
 
-// |m A| in double, where no product of two floats underflows.
-double contribution(const DiagnosticsInput& in, std::size_t i) {
-  return std::abs(static_cast<double>(in.multiplier[i]) * static_cast<double>(in.advantage[i]));
+// The first of the seven edges that is not below the value, by bisection; NaN falls into the last column.
+std::size_t column(const std::array<double, 7>& edges, double value) {
+  std::size_t k = !(value <= edges[3]) ? 4 : 0;
+  k += !(value <= edges[k + 1]) ? 2 : 0;
+  k += !(value <= edges[k]) ? 1 : 0;
+  return k;
 }
 
-void add_entry(Summary& s, const DiagnosticsInput& in, std::size_t i, double rho, double u) {
-  // Without branches (& rather than &&): what a sample does is not to be predicted.
+// Entries from `begin` to `end`, all of one age, into `s` and into the histograms' rows of that age.
+void add_entries(Summary& s, const DiagnosticsInput& in, std::span<const float> rhos, std::size_t begin,
+                 std::size_t end, std::span<std::uint32_t, 8> contributions, std::span<std::uint32_t, 8> log_ratios) {
+  // Without branches (& rather than &&) or calls, so that sums stay in registers: nothing here can be predicted.
   constexpr float most = std::numeric_limits<float>::max();
-  const float m = std::abs(in.multiplier[i]);
-  const bool zero = m == 0, clips = in.clips_to_zero;
-  const bool finite = (std::abs(in.log_ratio[i]) <= most) & (std::abs(in.advantage[i]) <= most);
-  s.entries += 1;
-  s.ratio_mean += rho;
-  s.ratio_max = std::max(s.ratio_max, rho);
-  s.log_ratio_mean += in.log_ratio[i];
-  s.near_zero_frac += u <= kTauU;
+  double ratio = 0, ratio_max = s.ratio_max, log_ratio = 0, sum = 0, squares = 0;
+  unsigned near_zero = 0, zeros = 0, finite_zeros = 0, suppressed = 0, clipped = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    const float x = in.log_ratio[i], m = std::abs(in.multiplier[i]), a = std::abs(in.advantage[i]);
+    const double rho = rhos[i];
+    const double u = static_cast<double>(m) * static_cast<double>(a);  // no product of two floats underflows in double
+    const bool zero = m == 0;
+    ratio += rho;
+    ratio_max = std::max(ratio_max, rho);
+    log_ratio += x;
+    sum += u;
+    squares += u * u;
+    near_zero += u <= kTauU;
+    zeros += zero;
+    finite_zeros += zero & (std::abs(x) <= most) & (a <= most);
+    suppressed += (m > 0) & (m <= kTauM);
+    clipped += std::abs(rho - 1) > in.epsilon;
+    ++contributions[column(kContributionEdges, u)];
+    ++log_ratios[column(kLogRatioEdges, std::abs(static_cast<double>(x)))];
+  }
+  s.entries += static_cast<double>(end - begin);
+  s.ratio_mean += ratio;
+  s.ratio_max = ratio_max;
+  s.log_ratio_mean += log_ratio;
+  s.near_zero_frac += near_zero;
   // A zero is the clip's own, or what float left of a tiny weight: told apart, never added up.
-  s.dead_frac += zero & clips;
-  s.underflow_frac += zero & !clips & finite;
-  s.suppressed_frac += (m > 0) & (m <= kTauM);
-  s.clip_frac += std::abs(rho - 1) > in.epsilon;
-  s.contribution_sum += u;
-  s.contribution_squares += u * u;
+  (in.clips_to_zero ? s.dead_frac : s.underflow_frac) += in.clips_to_zero ? zeros : finite_zeros;
+  s.suppressed_frac += suppressed;
+  s.clip_frac += clipped;
+  s.contribution_sum += sum;
+  s.contribution_squares += squares;
 }
 
 // The figures that are sums, as means over samples or entries where they are shown.
@@ -161,36 +181,45 @@ double magnitude_quantile(std::span<const float> sorted, double q) {
   return part == 0 || value == above ? value : value + (above - value) * part;
 }
 
-// `keys`: all log ratios in ascending order, tagged with their classes.
-void add_quantiles(Summary& s, const DiagnosticsInput& in, Subset subset, std::span<const std::uint64_t> keys,
-                   std::span<float> sorted, std::span<double> gaps) {
-  std::size_t entries = 0, pooled = 0;
-  for (const std::int64_t gap : in.gap_pool.empty() ? in.gap : in.gap_pool) {
-    gaps[pooled] = static_cast<double>(gap);
-    pooled += belongs(classes(gap, in.t_old), subset);
-  }
-  s.gap_p95 = quantile<double>(gaps.first(pooled), 0.95);
-  s.pooled = static_cast<double>(pooled);
-  if (s.entries == 0) return;
-  for (const std::uint64_t key : keys) {
-    sorted[entries] = float_of(key);
-    entries += belongs(tag_of(key), subset);
-  }
-  const std::span<const float> chosen = sorted.first(entries);
-  const bool nan = std::isnan(chosen.front()) || std::isnan(chosen.back());
-  const auto rho = [&](std::size_t k) { return std::exp(std::clamp<double>(chosen[k], -kMaxLogRatio, kMaxLogRatio)); };
-  s.ratio_p50 = nan ? kNothing : sorted_quantile(entries, 0.5, rho);
-  s.ratio_p90 = nan ? kNothing : sorted_quantile(entries, 0.9, rho);
-  s.ratio_p99 = nan ? kNothing : sorted_quantile(entries, 0.99, rho);
-  s.d95 = nan ? kNothing : magnitude_quantile(chosen, 0.95);
+void add_quantiles(Summary& s, std::span<const float> sorted) {
+  if (sorted.empty()) return;
+  const bool nan = std::isnan(sorted.front()) || std::isnan(sorted.back());
+  const auto rho = [&](std::size_t k) { return std::exp(std::clamp<double>(sorted[k], -kMaxLogRatio, kMaxLogRatio)); };
+  s.ratio_p50 = nan ? kNothing : sorted_quantile(sorted.size(), 0.5, rho);
+  s.ratio_p90 = nan ? kNothing : sorted_quantile(sorted.size(), 0.9, rho);
+  s.ratio_p99 = nan ? kNothing : sorted_quantile(sorted.size(), 0.99, rho);
+  s.d95 = nan ? kNothing : magnitude_quantile(sorted, 0.95);
 }
 
-// The first of the seven edges that is not below the value, by bisection; NaN falls into the last column.
-std::size_t column(const std::array<double, 7>& edges, double value) {
-  std::size_t k = !(value <= edges[3]) ? 4 : 0;
-  k += !(value <= edges[k + 1]) ? 2 : 0;
-  k += !(value <= edges[k]) ? 1 : 0;
-  return k;
+// `keys`: log ratios in ascending order, tagged with their classes. `sorted`: space for three times as many.
+void add_log_ratios(Summaries& summaries, std::span<const std::uint64_t> keys, std::span<float> sorted) {
+  const std::size_t n = keys.size();
+  const std::span<float> all = sorted.first(n), fresh = sorted.subspan(n, n), old = sorted.last(n);
+  std::size_t fresh_count = 0, old_count = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t tag = tag_of(keys[i]);
+    all[i] = fresh[fresh_count] = old[old_count] = float_of(keys[i]);
+    fresh_count += tag & 1;
+    old_count += tag >> 1;
+  }
+  add_quantiles(summaries[0], all);
+  add_quantiles(summaries[1], fresh.first(fresh_count));
+  add_quantiles(summaries[2], old.first(old_count));
+}
+
+// `keys`: gaps in ascending order, tagged with their classes: the new are the first, the old the last.
+void add_gaps(Summaries& summaries, std::span<const std::uint64_t> keys) {
+  std::size_t fresh = 0, old = 0;
+  for (const std::uint64_t key : keys) {
+    fresh += belongs(tag_of(key), Subset::kNew);
+    old += belongs(tag_of(key), Subset::kOld);
+  }
+  const std::array subsets = {keys, keys.first(fresh), keys.last(old)};
+  for (std::size_t k = 0; k < summaries.size(); ++k) {
+    const auto gap = [&](std::size_t i) { return static_cast<double>(number_of(subsets[k][i])); };
+    summaries[k].pooled = static_cast<double>(subsets[k].size());
+    if (!subsets[k].empty()) summaries[k].gap_p95 = sorted_quantile(subsets[k].size(), 0.95, gap);
+  }
 }
 
 std::size_t age_row(std::int64_t gap, double rows_per_update) {
@@ -211,48 +240,60 @@ std::vector<std::pair<std::string, double>> named_figures() {
 }  // namespace
 
 const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const DiagnosticsInput& in) {
-  const std::size_t entries = in.log_ratio.size();
-  GIPO_CHECK(in.dims > 0 && in.gap.size() * in.dims == entries && in.age.size() == in.gap.size());
+  const std::size_t samples = in.gap.size(), entries = in.log_ratio.size();
+  GIPO_CHECK(in.dims > 0 && samples * in.dims == entries && in.age.size() == samples);
   GIPO_CHECK(in.advantage.size() == entries && in.multiplier.size() == entries);
   if (figures_.empty()) figures_ = named_figures();
-  keys_.resize(entries);
-  key_scratch_.resize(entries);
-  sorted_.resize(entries + 1);
-  gap_scratch_.resize(std::max(in.gap.size(), in.gap_pool.size()) + 1);
   contribution_ = {};
   log_ratio_ = {};
 
-  // One pass for ratios, histograms and sums, the sums apart for each combination of new and old.
   constexpr float limit = static_cast<float>(kMaxLogRatio);
+  rho_.resize(entries);
+  for (std::size_t i = 0; i < entries; ++i) rho_[i] = std::exp(std::clamp(in.log_ratio[i], -limit, limit));
+
+  // One pass for histograms and sums, the sums apart for each combination of new and old. Neighbours in a segment are
+  // about as old, and are added up together.
+  keys_.resize(entries);
   const double rows_per_update = static_cast<double>(kAgeBins) / in.window;
   std::array<Summary, 4> parts;
-  for (std::size_t n = 0, i = 0; n < in.gap.size(); ++n) {
-    const std::size_t row = age_row(in.gap[n], rows_per_update);
-    const std::size_t tag = classes(in.gap[n], in.t_old);
-    Summary& part = parts[tag];
-    part.samples += 1;
-    part.gap_mean += static_cast<double>(in.gap[n]);
-    part.age_mean += in.age[n];
-    for (const std::size_t end = i + in.dims; i < end; ++i) {
-      keys_[i] = float_key(in.log_ratio[i], static_cast<std::uint32_t>(tag));
-      const double rho = std::exp(std::clamp(in.log_ratio[i], -limit, limit)), u = contribution(in, i);
-      add_entry(part, in, i, rho, u);
-      ++contribution_[row][column(kContributionEdges, u)];
-      ++log_ratio_[row][column(kLogRatioEdges, std::abs(static_cast<double>(in.log_ratio[i])))];
+  for (std::size_t begin = 0, end = 0; begin < samples; begin = end) {
+    const std::size_t row = age_row(in.gap[begin], rows_per_update), tag = classes(in.gap[begin], in.t_old);
+    std::int64_t gaps = 0;
+    double ages = 0;
+    for (; end < samples && age_row(in.gap[end], rows_per_update) == row && classes(in.gap[end], in.t_old) == tag;
+         ++end) {
+      gaps += in.gap[end];
+      ages += in.age[end];
     }
+    Summary& part = parts[tag];
+    part.samples += static_cast<double>(end - begin);
+    part.gap_mean += static_cast<double>(gaps);
+    part.age_mean += ages;
+    add_entries(part, in, rho_, begin * in.dims, end * in.dims, contribution_[row], log_ratio_[row]);
+    for (std::size_t i = begin * in.dims; i < end * in.dims; ++i)
+      keys_[i] = float_key(in.log_ratio[i], static_cast<std::uint32_t>(tag));
   }
 
-  // The same figures for all, new and old; then those that stand once.
-  sort_float_keys(keys_, key_scratch_);
   Summaries summaries;
+  key_scratch_.resize(entries);
+  sort_keys(keys_, key_scratch_);
+  sorted_.resize(3 * entries);
+  add_log_ratios(summaries, keys_, sorted_);
+  const std::span<const std::int64_t> pool = in.gap_pool.empty() ? in.gap : in.gap_pool;
+  keys_.resize(pool.size());
+  key_scratch_.resize(pool.size());
+  for (std::size_t i = 0; i < pool.size(); ++i)
+    keys_[i] = number_key(pool[i], static_cast<std::uint32_t>(classes(pool[i], in.t_old)));
+  sort_keys(keys_, key_scratch_);
+  add_gaps(summaries, keys_);
+
+  // The same figures for all, new and old; then those that stand once.
   std::size_t next = 0;
   for (std::size_t k = 0; k < summaries.size(); ++k) {
-    const Subset subset = kSubsets[k].first;
     for (std::size_t c = 0; c < parts.size(); ++c) {
-      if (belongs(c, subset)) merge(summaries[k], parts[c]);
+      if (belongs(c, kSubsets[k].first)) merge(summaries[k], parts[c]);
     }
     finish(summaries[k]);
-    add_quantiles(summaries[k], in, subset, keys_, sorted_, gap_scratch_);
     const bool empty = summaries[k].samples == 0;  // nothing to say, which is not the same as zero
     for (const Figure& figure : kFigures) figures_[next++].second = empty ? kNothing : summaries[k].*figure.value;
   }

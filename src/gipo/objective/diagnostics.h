@@ -49,9 +49,9 @@ class Diagnostics {
 
  private:
   std::vector<std::pair<std::string, double>> figures_;
-  std::vector<std::uint64_t> keys_, key_scratch_;  // [N * dims] log ratios, to be sorted
-  std::vector<float> sorted_;                      // the sorted log ratios of one subset
-  std::vector<double> gap_scratch_;                // the pooled gaps of one subset
+  std::vector<std::uint64_t> keys_, key_scratch_;  // log ratios, then gaps, to be sorted
+  std::vector<float> rho_;                         // [N * dims]
+  std::vector<float> sorted_;                      // log ratios: all, new, old
   AgeHistogram contribution_{}, log_ratio_{};
 };
 

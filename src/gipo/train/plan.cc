@@ -70,9 +70,9 @@ class Planner {
   // Sizes follow from the task's options, and what it is simulated by must be there: one is made.
   void set_env() {
     named("env.id", [&] { return task_options(c_.env.id, {}); });
-    for (const auto& [name, value] : c_.env_options) {
-      const std::string key = std::string(kEnvOptions) + name;
-      named(key.c_str(), [&] { return task_options(c_.env.id, {{name, value}}); });
+    for (const auto& option : c_.env_options) {
+      const std::string key = std::string(kEnvOptions) + option.first;
+      named(key.c_str(), [&] { return task_options(c_.env.id, {option}); });
     }
     plan_.config.env_options = task_options(c_.env.id, c_.env_options);
     try {

@@ -1,4 +1,4 @@
-#include "gipo/stats/sort_floats.h"
+#include "gipo/stats/sort_keys.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace gipo {
 namespace {
 
-TEST(SortFloats, OrdersAsComparisonDoesAndKeepsTags) {
+TEST(SortKeys, OrdersFloatsAsComparisonDoesAndKeepsTags) {
   RandomStream random(1);
   for (const std::size_t n : {0, 1, 2, 17, 256, 3000}) {
     std::vector<float> values(n);
@@ -25,7 +25,7 @@ TEST(SortFloats, OrdersAsComparisonDoesAndKeepsTags) {
     }
     std::vector<std::uint64_t> keys(n), scratch(n);
     for (std::size_t i = 0; i < n; ++i) keys[i] = float_key(values[i], static_cast<std::uint32_t>(i));
-    sort_float_keys(keys, scratch);
+    sort_keys(keys, scratch);
     std::vector<float> sorted = values;
     std::sort(sorted.begin(), sorted.end());
     for (std::size_t i = 0; i < n; ++i) {
@@ -38,13 +38,29 @@ TEST(SortFloats, OrdersAsComparisonDoesAndKeepsTags) {
   }
 }
 
-TEST(SortFloats, NanStandsAtTheEnds) {
+TEST(SortKeys, NanStandsAtTheEnds) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<std::uint64_t> keys = {float_key(1e30f, 0), float_key(nan, 1), float_key(-1e30f, 2), float_key(-nan, 3)};
   std::vector<std::uint64_t> scratch(keys.size());
-  sort_float_keys(keys, scratch);
+  sort_keys(keys, scratch);
   EXPECT_TRUE(std::isnan(float_of(keys.front())));
   EXPECT_TRUE(std::isnan(float_of(keys.back())));
+}
+
+TEST(SortKeys, OrdersNumbersOfAnyWidth) {
+  RandomStream random(1);
+  for (const std::uint64_t below : {1ull, 200ull, 60000ull, 10'000'000ull, 1ull << 33}) {
+    std::vector<std::int64_t> numbers(300);
+    for (std::int64_t& n : numbers) n = static_cast<std::int64_t>(random.below(below));
+    std::vector<std::uint64_t> keys(numbers.size()), scratch(numbers.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = number_key(numbers[i], static_cast<std::uint32_t>(i));
+    sort_keys(keys, scratch);
+    for (std::int64_t& n : numbers) n = std::min<std::int64_t>(n, 0xffffffff);
+    for (const std::uint64_t key : keys) EXPECT_EQ(number_of(key), numbers[tag_of(key)]);
+    std::sort(numbers.begin(), numbers.end());
+    for (std::size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(number_of(keys[i]), numbers[i]);
+  }
+  EXPECT_EQ(number_of(number_key(-5, 0)), 0);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <span>
@@ -16,10 +17,16 @@ inline float float_of(std::uint64_t key) {
   const auto ordered = static_cast<std::uint32_t>(key >> 32);
   return std::bit_cast<float>(ordered ^ ((ordered >> 31) != 0 ? 0x80000000u : 0xffffffffu));
 }
+// A number from 0 to 2^32 - 1, beyond which it stays, in the float's place.
+inline std::uint64_t number_key(std::int64_t number, std::uint32_t tag) {
+  const auto ordered = static_cast<std::uint64_t>(std::clamp<std::int64_t>(number, 0, 0xffffffff));
+  return (ordered << 32) | tag;
+}
+inline std::int64_t number_of(std::uint64_t key) { return static_cast<std::int64_t>(key >> 32); }
 inline std::uint32_t tag_of(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
 
-// Sorts by the float, ties in their given order. By counting, without a branch that depends on the data: for a few
-// hundred keys about three times as fast as comparing. `scratch` is as long as `keys`.
-void sort_float_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> scratch);
+// Sorts by what is before the tag, ties in their given order. By counting, without a branch that depends on the data:
+// for a few hundred keys about three times as fast as comparing. `scratch` is as long as `keys`.
+void sort_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> scratch);
 
 }  // namespace gipo
