@@ -279,17 +279,23 @@ def kill_workers(gipo, tmp_path, seconds, every):
     }
     process = start(gipo, "killed", options)
     run = Path(gipo.folder, "runs", "killed")
-    wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, 60, "no update")
-    kills, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    try:
+        wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, 60, "no update")
+        kills, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
+            time.sleep(every)
+            assert process.poll() is None, process.stderr.read()
+            victim = alive(pids)[kills % 4]
+            os.kill(victim, signal.SIGKILL)
+            wait_for(lambda: victim not in alive(pids), 10, "a killed worker lives")
+            kills += 1
         wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
-        time.sleep(every)
-        assert process.poll() is None, process.stderr.read()
-        os.kill(alive(pids)[kills % 4], signal.SIGKILL)
-        kills += 1
-    wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130, process.stderr.read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130, process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
     return run, kills, alive(pids)
 
 
