@@ -258,16 +258,15 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   std::array<Summary, 4> parts;
   for (std::size_t begin = 0, end = 0; begin < samples; begin = end) {
     const std::size_t row = age_row(in.gap[begin], rows_per_update), tag = classes(in.gap[begin], in.t_old);
-    std::int64_t gaps = 0;
-    double ages = 0;
+    double gaps = 0, ages = 0;
     for (; end < samples && age_row(in.gap[end], rows_per_update) == row && classes(in.gap[end], in.t_old) == tag;
          ++end) {
-      gaps += in.gap[end];
+      gaps += static_cast<double>(in.gap[end]);
       ages += in.age[end];
     }
     Summary& part = parts[tag];
     part.samples += static_cast<double>(end - begin);
-    part.gap_mean += static_cast<double>(gaps);
+    part.gap_mean += gaps;
     part.age_mean += ages;
     add_entries(part, in, rho_, begin * in.dims, end * in.dims, contribution_[row], log_ratio_[row]);
     for (std::size_t i = begin * in.dims; i < end * in.dims; ++i)
