@@ -285,7 +285,9 @@ def kill_workers(gipo, tmp_path, seconds, every):
         wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
         time.sleep(every)
         assert process.poll() is None, process.stderr.read()
-        os.kill(alive(pids)[kills % 4], signal.SIGKILL)
+        victim = alive(pids)[kills % 4]
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda: victim not in alive(pids), 5, "a killed worker lives")
         kills += 1
     wait_for(lambda: len(alive(pids)) == 4, 60, "a worker was not started again")
     process.send_signal(signal.SIGINT)
