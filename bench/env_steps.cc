@@ -1,7 +1,6 @@
 // Steps of one task per second of the clock, of processor time, and in the best 5 ms, for bench/peers:
 // `env_steps ID ENVIRONMENTS THREADS SECONDS`. Every thread plays its share of the environments in turn, with random
-// actions drawn beforehand. A task of a Python package is played by one thread, with as many workers. A pause after every
-// 5 ms, in seconds, lets a busy machine forgive what was used of it.
+// actions drawn beforehand. A task of a Python package is played by one thread, with as many workers.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +32,7 @@ struct Player {
     }
   }
 
-  double steps_per_second(double seconds, double pause) {
+  double steps_per_second(double seconds) {
     const auto begin = Clock::now();
     const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
     std::int64_t steps = 0, window_steps = 0;
@@ -51,8 +50,7 @@ struct Player {
       steps += static_cast<std::int64_t>(envs.size());
       if (const double now = elapsed(); now - window_begin >= kWindow) {
         best_window = std::max(best_window, static_cast<double>(steps - window_steps) / (now - window_begin));
-        if (pause > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-        window_begin = elapsed();
+        window_begin = now;
         window_steps = steps;
       }
     }
@@ -67,7 +65,7 @@ struct Player {
   std::vector<std::unique_ptr<Env>> envs;
 };
 
-void measure(const EnvOptions& options, std::size_t envs, std::size_t threads, double seconds, double pause) {
+void measure(const EnvOptions& options, std::size_t envs, std::size_t threads, double seconds) {
   const EnvSpec spec = ask_spec(options, {});
   const std::size_t players = spec.saves_state ? threads : 1;
   std::latch made(static_cast<std::ptrdiff_t>(players) + 1);  // before the clocks start
@@ -77,7 +75,7 @@ void measure(const EnvOptions& options, std::size_t envs, std::size_t threads, d
     crowd.emplace_back([&, i] {
       Player player(spec, options, {envs / players, threads, true}, 1000 * i);
       made.arrive_and_wait();
-      rates[i] = player.steps_per_second(seconds, pause);
+      rates[i] = player.steps_per_second(seconds);
       windows[i] = player.best_window;
     });
   }
@@ -92,14 +90,12 @@ void measure(const EnvOptions& options, std::size_t envs, std::size_t threads, d
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5 || argc > 6) {
-    return std::fprintf(stderr, "usage: env_steps ID ENVIRONMENTS THREADS SECONDS [PAUSE]\n"), 2;
-  }
+  if (argc != 5) return std::fprintf(stderr, "usage: env_steps ID ENVIRONMENTS THREADS SECONDS\n"), 2;
   EnvOptions options;
   options.id = argv[1];
   try {
     measure(options, static_cast<std::size_t>(std::atoi(argv[2])), static_cast<std::size_t>(std::atoi(argv[3])),
-            std::atof(argv[4]), argc > 5 ? std::atof(argv[5]) : 0);
+            std::atof(argv[4]));
   } catch (const std::exception& e) {
     return std::fprintf(stderr, "env_steps: %s\n", e.what()), 2;
   }
