@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
@@ -107,14 +108,16 @@ void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
 
 template <class T>
 void CpuLearner<T>::forward(const Batch& batch) {
-  scale_.apply<T>({batch.observation.data(), batch.rows() * batch.observation_size}, observation_.data());
+  // Advantages made at collection need no value of what follows a window.
+  const std::size_t rows = setup_.advantage.mode == "stored" ? batch.size : batch.rows();
+  scale_.apply<T>({batch.observation.data(), rows * batch.observation_size}, observation_.data());
   std::copy_n(batch.action.data(), action_.size(), action_.data());
   for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(reward_scale_.apply(batch.reward[i]));
   const std::size_t shared = setup_.model.shared;
-  features_ = policy_.mlp.forward_layers(0, shared, policy_.mlp_parameters(), observation_.data(), batch.rows());
+  features_ = policy_.mlp.forward_layers(0, shared, policy_.mlp_parameters(), observation_.data(), rows);
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) {
-      values_ = critic_.mlp.forward(critic_.parameters, features_, batch.rows());
+      values_ = critic_.mlp.forward(critic_.parameters, features_, rows);
       record_gaps(batch);  // the policy's side has more to do
       return;
     }
@@ -265,6 +268,7 @@ void CpuLearner<T>::apply_gradients() {
     const double clip = std::min(1.0, o.max_grad_norm / (net.norm + 1e-6));
     net.optimizer.step(net.parameters, net.gradient, i == 0 ? stats_.policy_lr : stats_.value_lr, clip);
     if (i == 1) return;
+    policy_version_ = version_;
     const std::span<T> log_std = std::span<T>(net.parameters).subspan(net.network);
     for (T& v : log_std) v = std::clamp(v, T(kMinLogStd), T(kMaxLogStd));
     const T decay = T(o.proximal_decay);
@@ -316,7 +320,9 @@ void CpuLearner<T>::diagnose(const Batch& batch, const UpdateContext& context) {
 template <class T>
 void CpuLearner<T>::copy_weights(Weights& out) const {
   out.version = version_;
-  out.policy.assign(policy_.parameters.begin(), policy_.parameters.end());
+  if (std::exchange(out.policy_version, policy_version_) != policy_version_ || out.policy.empty()) {
+    out.policy.assign(policy_.parameters.begin(), policy_.parameters.end());
+  }
   out.critic.assign(critic_.parameters.begin(), critic_.parameters.end());
   out.scale = scale_;
   out.returns = returns_;
@@ -342,7 +348,7 @@ void CpuLearner<T>::save(ByteWriter& out) const {
 
 template <class T>
 void CpuLearner<T>::load(ByteReader& in) {
-  version_ = in.value<std::int64_t>();
+  version_ = policy_version_ = in.value<std::int64_t>();
   skipped_ = in.value<std::int64_t>();
   skipped_in_a_row_ = in.value<std::int64_t>();
   for (Net* net : {&policy_, &critic_}) {

@@ -73,7 +73,7 @@ class CpuLearner final : public Learner {
   ObservationScale scale_;
   RunningMoments returns_{1};
   RewardScale reward_scale_;  // of these
-  std::int64_t version_ = 0, skipped_ = 0, skipped_in_a_row_ = 0;
+  std::int64_t version_ = 0, policy_version_ = 0, skipped_ = 0, skipped_in_a_row_ = 0;
   UpdateStats stats_;
   Diagnostics diagnostics_;
 

@@ -61,6 +61,8 @@ struct DenseKernels {
   // sum [width] and square [width]: over rows [count, width], of the distance from `from` [width] and of its square.
   void (*moments)(const float* rows, std::size_t count, std::size_t width, const double* from, double* sum,
                   double* square);
+  // c = a b, all [n, n], as Eigen computes it: what benchmarks measure a core by.
+  void (*eigen_product)(const T* a, const T* b, T* c, std::size_t n);
   double (*sum_of_squares)(const T* values, std::size_t size);
   void (*adamw)(const AdamWStep<T>& step, const T* gradient, T* parameters, T* first, T* second, std::size_t size);
 };

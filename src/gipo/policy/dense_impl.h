@@ -14,23 +14,8 @@
 namespace gipo {
 namespace {
 
-// Beyond this many weights a layer leaves the cache, and Eigen's packing pays.
-constexpr std::size_t kMostOwnWeights = 128 * 1024;
-
 // Choices up to this many are few: several rows share a vector.
 constexpr std::size_t kMostNarrow = 8;
-
-// [rows, width] row-major is [width, rows] in Eigen's own order: a sample is a column.
-template <class T>
-using Samples = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>>;
-template <class T>
-using ConstSamples = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>>;
-template <class T>
-using Weight = Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
-template <class T>
-using ConstWeight = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
-
-Eigen::Index dim(std::size_t i) { return static_cast<Eigen::Index>(i); }
 
 // Four rows of four values, turned.
 template <class T>
@@ -47,15 +32,24 @@ void turn_tile(const T* from, std::size_t from_row, T* to, std::size_t to_row) {
   for (std::size_t k = 0; k < 4; ++k) __builtin_memcpy(to + k * to_row, &x[k], sizeof x[k]);
 }
 
+// One panel after the other, each [in, its width]; in tiles of few lines of the cache.
 template <class T>
 void pack(const T* weight, T* packed, std::size_t in, std::size_t out) {
-  if (in * out > kMostOwnWeights || out <= kMostDots) return;  // read as it is
-  const std::size_t tiled_in = in / 4 * 4, tiled_out = out / 4 * 4;
-  for (std::size_t o = 0; o < tiled_out; o += 4) {
-    for (std::size_t i = 0; i < tiled_in; i += 4) turn_tile(weight + o * in + i, in, packed + i * out + o, out);
-  }
-  for (std::size_t o = 0; o < out; ++o) {
-    for (std::size_t i = o < tiled_out ? tiled_in : 0; i < in; ++i) packed[i * out + o] = weight[o * in + i];
+  if (out <= kMostDots) return;  // read as it is
+  constexpr std::size_t kRun = 16;
+  std::size_t width;
+  for (std::size_t panel = 0; panel < out; panel += width, weight += width * in, packed += width * in) {
+    width = panel_width<T>(out - panel);
+    const std::size_t tiled_in = in / 4 * 4, tiled_out = width / 4 * 4;
+    for (std::size_t run = 0; run < tiled_in; run += kRun) {
+      const std::size_t end = run + kRun < tiled_in ? run + kRun : tiled_in;
+      for (std::size_t o = 0; o < tiled_out; o += 4) {
+        for (std::size_t i = run; i < end; i += 4) turn_tile(weight + o * in + i, in, packed + i * width + o, width);
+      }
+    }
+    for (std::size_t o = 0; o < width; ++o) {
+      for (std::size_t i = o < tiled_out ? tiled_in : 0; i < in; ++i) packed[i * width + o] = weight[o * in + i];
+    }
   }
 }
 
@@ -64,27 +58,18 @@ void affine(const T* weight, const T* packed, const T* bias, const T* x, T* z, s
             std::size_t rows, Activation activation) {
   const Finish<T> finish{activation, nullptr, 0};
   if (out <= kMostDots) return dots(weight, bias, x, z, in, out, rows, finish);
-  if (in * out <= kMostOwnWeights)
-    return product<T>({rows, out, in}, {x, in, 1}, packed, out, {z, out, 1}, bias, finish);
-  Samples<T>(z, dim(out), dim(rows)).noalias() =
-      ConstWeight<T>(weight, dim(out), dim(in)) * ConstSamples<T>(x, dim(in), dim(rows));
-  for (std::size_t r = 0; r < rows; ++r) finish_row(z + r * out, out, bias, finish);
+  product<T>({rows, out, in}, {x, in, 1}, {packed, true}, {z, out, 1}, bias, finish);
 }
 
 template <class T>
 void weight_gradient(const T* delta, const T* x, T* d_weight, T* d_bias, std::size_t in, std::size_t out,
                      std::size_t rows) {
   column_sums(delta, d_bias, out, rows);
-  if (in * out > kMostOwnWeights) {
-    Weight<T>(d_weight, dim(out), dim(in)).noalias() =
-        ConstSamples<T>(delta, dim(out), dim(rows)) * ConstSamples<T>(x, dim(in), dim(rows)).transpose();
-    return;
-  }
   // Vectors along the inputs or along the outputs, whichever fill them better.
   if (4 * filled<T>(in) >= 3 * filled<T>(out)) {
-    product<T>({out, in, rows}, {delta, 1, out}, x, in, {d_weight, in, 1}, nullptr, {});
+    product<T>({out, in, rows}, {delta, 1, out}, {x}, {d_weight, in, 1}, nullptr, {});
   } else {
-    product<T>({in, out, rows}, {x, 1, in}, delta, out, {d_weight, 1, in}, nullptr, {});
+    product<T>({in, out, rows}, {x, 1, in}, {delta}, {d_weight, 1, in}, nullptr, {});
   }
 }
 
@@ -92,12 +77,7 @@ template <class T>
 void input_gradient(const T* weight, const T* delta, T* d_x, std::size_t in, std::size_t out, std::size_t rows,
                     const T* below, Activation activation) {
   const Finish<T> finish{below ? activation : Activation::kNone, below, in};
-  if (in * out <= kMostOwnWeights) {
-    return product<T>({rows, in, out}, {delta, out, 1}, weight, in, {d_x, in, 1}, nullptr, finish);
-  }
-  Samples<T>(d_x, dim(in), dim(rows)).noalias() =
-      ConstWeight<T>(weight, dim(out), dim(in)).transpose() * ConstSamples<T>(delta, dim(out), dim(rows));
-  if (below) finish_row<T>(d_x, in * rows, nullptr, {activation, below, 0});
+  product<T>({rows, in, out}, {delta, out, 1}, {weight}, {d_x, in, 1}, nullptr, finish);
 }
 
 // One row of many choices: vectors along the choices.
@@ -221,6 +201,14 @@ void moments(const float* rows, std::size_t count, std::size_t width, const doub
 }
 
 template <class T>
+void eigen_product(const T* a, const T* b, T* c, std::size_t n) {
+  using Square = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
+  const auto size = static_cast<Eigen::Index>(n);
+  Eigen::Map<Square>(c, size, size).noalias() =
+      Eigen::Map<const Square>(a, size, size) * Eigen::Map<const Square>(b, size, size);
+}
+
+template <class T>
 double sum_of_squares(const T* values, std::size_t size) {
   double sums[8] = {};
   std::size_t i = 0;
@@ -256,6 +244,7 @@ constexpr DenseKernels<T> table(const char* name) {
           softmax_gradient<T>,
           scale<T>,
           moments,
+          eigen_product<T>,
           sum_of_squares<T>,
           adamw<T>};
 }

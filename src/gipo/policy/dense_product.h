@@ -14,8 +14,12 @@ constexpr std::size_t kRows = 6, kVectors = 4;  // of 32 registers
 #else
 constexpr std::size_t kRows = 6, kVectors = 2;  // of 16
 #endif
-// Steps of the inner sum that stay in the first cache: a panel of b is this many rows high.
-constexpr std::size_t kDepth = 128;
+// Steps of the inner sum after which the sums are put aside: a panel of b, this many rows high, stays in the caches.
+constexpr std::size_t kDepth = 256;
+// Bytes between neighbours from which on they share few places of the cache, so that a copy side by side pays.
+constexpr std::size_t kFarApart = 2048;
+// Rows of a that meet one panel of b after the other while they stay in the second cache.
+constexpr std::size_t kGroup = 48 * kRows;
 // Layers with no more outputs than this are sums along the inputs, not products: they would not fill a vector.
 constexpr std::size_t kMostDots = 4;
 
@@ -23,6 +27,14 @@ constexpr std::size_t kMostDots = 4;
 template <class T>
 std::size_t filled(std::size_t n) {
   return 100 * n / ((n + kLanes<T> - 1) / kLanes<T> * kLanes<T>);
+}
+
+// Columns of a block of sums, and of the next panel where `left` are left.
+template <class T>
+constexpr std::size_t kWidth = kVectors * kLanes<T>;
+template <class T>
+constexpr std::size_t panel_width(std::size_t left) {
+  return left >= kWidth<T> ? kWidth<T> : left >= 2 * kLanes<T> ? 2 * kLanes<T> : left >= kLanes<T> ? kLanes<T> : left;
 }
 
 struct Sizes {
@@ -107,7 +119,7 @@ void run_block(const Block<T>& k) {
   }
   const T* a = k.a;
   const T* b = k.b;
-  const auto add_step = [&](Vec<T>(&to)[Rows][Vectors]) {
+  const auto add_step = [&](Vec<T>(&to)[Rows][Vectors]) __attribute__((always_inline)) {
     Vec<T> row[Vectors];
     for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
     for (std::size_t r = 0; r < Rows; ++r) {
@@ -162,53 +174,106 @@ void run_rows(const Block<T>& block, std::size_t rows) {
   }
 }
 
-// One panel of columns, `Vectors` wide, over all rows.
+// One panel of columns, `Vectors` wide, over `rows` rows; those of a are `a_step` apart from one block to the next.
 template <class T, std::size_t Vectors>
-void run_panel(const Sizes& n, const Strided<const T>& a, Block<T> block) {
-  const T* output = block.finish.output;
-  T* const c = block.c.data;
-  for (std::size_t r = 0; r < n.rows; r += kRows) {
-    block.a = a.data + r * a.row;
-    block.c.data = c + r * block.c.row;
-    if (output) block.finish.output = output + r * block.finish.stride;
-    run_rows<T, Vectors>(block, n.rows - r < kRows ? n.rows - r : kRows);
+void run_panel(Block<T> block, std::size_t rows, std::size_t a_step) {
+  for (std::size_t r = 0; r < rows; r += kRows) {
+    for (std::size_t k = kRows; Vectors == kVectors && !block.first && k < 2 * kRows; ++k) {
+      for (std::size_t i = 0; i < kWidth<T>; i += kLanes<T>) {  // the next sums, before they are needed
+        __builtin_prefetch(block.c.data + k * block.c.row + i, 1);
+      }
+    }
+    run_rows<T, Vectors>(block, rows - r < kRows ? rows - r : kRows);
+    block.a += a_step;
+    block.c.data += kRows * block.c.row;
+    if (block.finish.output) block.finish.output += kRows * block.finish.stride;
   }
 }
 
-// c [rows, columns] = finish(a [rows, depth] b [depth, columns] + bias [columns]); b row-major with rows of b_row.
+// The right factor [depth, columns]: row-major, or, where `packed`, one panel of columns after the other.
 template <class T>
-void product(const Sizes& n, Strided<const T> a, const T* b, std::size_t b_row, const Strided<T>& c, const T* bias,
-             const Finish<T>& finish) {
-  T tail[kDepth * kLanes<T>];  // the columns beyond the last whole vector, filled up with zeros
-  for (std::size_t d = 0; d < n.depth; d += kDepth) {
-    const std::size_t depth = n.depth - d < kDepth ? n.depth - d : kDepth;
-    const Strided<const T> chunk{a.data + d * a.column, a.row, a.column};
-    Block<T> block{};
-    block.a_row = a.row, block.a_column = a.column;
-    block.depth = depth;
-    block.first = d == 0, block.last = d + depth == n.depth;
-    for (std::size_t column = 0; column < n.columns; column += block.columns) {
-      const std::size_t left = n.columns - column;
-      block.columns = left >= kVectors * kLanes<T> ? kVectors * kLanes<T>
-                      : left >= 2 * kLanes<T>      ? 2 * kLanes<T>
-                      : left >= kLanes<T>          ? kLanes<T>
-                                                   : left;
-      block.b = b + d * b_row + column, block.b_row = b_row;
-      block.c = {c.data + column * c.column, c.row, c.column};
-      block.bias = bias ? bias + column : nullptr;
-      block.finish = finish;
-      if (finish.output) block.finish.output = finish.output + column;
-      if (left < kLanes<T>) {
-        for (std::size_t i = 0; i < depth; ++i) store(tail + i * kLanes<T>, load_some(block.b + i * b_row, left));
-        block.b = tail, block.b_row = kLanes<T>;
+struct Right {
+  const T* data;
+  bool packed = false;
+};
+
+// All columns of `rows` rows, panel by panel, from step `d` of the inner sum on. `start` is the block at column 0.
+template <class T>
+void run_columns(const Sizes& n, const Right<T>& b, std::size_t d, const Block<T>& start, std::size_t rows,
+                 std::size_t a_step) {
+  alignas(kVectorBytes) T panel[kDepth * kWidth<T>];
+  Block<T> block = start;
+  for (std::size_t column = 0; column < n.columns; column += block.columns) {
+    const std::size_t left = n.columns - column;
+    block = start;
+    block.columns = panel_width<T>(left);
+    block.c.data += column * block.c.column;
+    if (block.bias) block.bias += column;
+    if (block.finish.output) block.finish.output += column;
+    block.b_row = b.packed ? block.columns : n.columns;
+    block.b = b.packed ? b.data + column * n.depth + d * block.columns : b.data + d * n.columns + column;
+    if (left < kLanes<T>) {  // filled up with zeros
+      for (std::size_t k = 0; k < block.depth; ++k) {
+        store(panel + k * kLanes<T>, load_some(block.b + k * block.b_row, left));
       }
-      if (block.columns == kVectors * kLanes<T>) {
-        run_panel<T, kVectors>(n, chunk, block);
-      } else if (block.columns == 2 * kLanes<T>) {
-        run_panel<T, 2>(n, chunk, block);
+      block.b = panel, block.b_row = kLanes<T>;
+    } else if (block.columns == kWidth<T> && block.b_row * sizeof(T) >= kFarApart / 2 && rows >= 8 * kRows) {
+      for (std::size_t k = 0; k < block.depth; ++k) {
+        for (std::size_t i = 0; i < kWidth<T>; i += kLanes<T>) {
+          store(panel + k * kWidth<T> + i, load(block.b + k * block.b_row + i));
+        }
+      }
+      block.b = panel, block.b_row = kWidth<T>;
+    }
+    if (block.columns == kWidth<T>) {
+      run_panel<T, kVectors>(block, rows, a_step);
+    } else if (block.columns == 2 * kLanes<T>) {
+      run_panel<T, 2>(block, rows, a_step);
+    } else {
+      run_panel<T, 1>(block, rows, a_step);
+    }
+  }
+}
+
+// turned: for every kRows rows of a, which stand side by side, their `depth` columns one after the other.
+template <class T>
+void turn_rows(const T* a, std::size_t a_column, std::size_t rows, std::size_t depth, T* turned) {
+  for (std::size_t r = 0; r < rows; r += kRows) {
+    const std::size_t count = rows - r < kRows ? rows - r : kRows;
+    for (std::size_t d = 0; d < depth; ++d, turned += kRows) {
+      const T* from = a + r + d * a_column;
+      if (count == kRows) {
+        __builtin_memcpy(turned, from, kRows * sizeof(T));
       } else {
-        run_panel<T, 1>(n, chunk, block);
+        for (std::size_t k = 0; k < count; ++k) turned[k] = from[k];
       }
+    }
+  }
+}
+
+// c [rows, columns] = finish(a [rows, depth] b + bias [columns]).
+template <class T>
+void product(const Sizes& n, Strided<const T> a, const Right<T>& b, const Strided<T>& c, const T* bias,
+             const Finish<T>& finish) {
+  alignas(kVectorBytes) T turned[kGroup * kDepth];
+  const bool turn = a.row == 1 && a.column * sizeof(T) >= kFarApart;
+  for (std::size_t d = 0; d < n.depth; d += kDepth) {
+    Block<T> block{};
+    block.depth = n.depth - d < kDepth ? n.depth - d : kDepth;
+    block.first = d == 0, block.last = d + block.depth == n.depth;
+    block.bias = bias;
+    for (std::size_t r = 0; r < n.rows; r += kGroup) {
+      const std::size_t rows = n.rows - r < kGroup ? n.rows - r : kGroup;
+      block.a = a.data + r * a.row + d * a.column;
+      block.a_row = a.row, block.a_column = a.column;
+      block.c = {c.data + r * c.row, c.row, c.column};
+      block.finish = finish;
+      if (finish.output) block.finish.output += r * finish.stride;
+      if (turn) {
+        turn_rows(block.a, a.column, rows, block.depth, turned);
+        block.a = turned, block.a_row = 1, block.a_column = kRows;
+      }
+      run_columns(n, b, d, block, rows, turn ? kRows * block.depth : kRows * a.row);
     }
   }
 }

@@ -36,7 +36,8 @@ TEST(Dense, EveryVersionMatchesPlainLoops) {
                                         {17, 1, 256},
                                         {70, 65, 300},
                                         {20, 131, 9},
-                                        {400, 400, 30}}) {
+                                        {400, 400, 30},
+                                        {300, 530, 290}}) {
       const auto weight = random_values(in * out, 1), bias = random_values(out, 2), x = random_values(in * rows, 3);
       const auto delta = random_values(out * rows, 4);
       std::vector<double> z(out * rows), d_weight(in * out), d_bias(out), d_x(in * rows);

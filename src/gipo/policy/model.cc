@@ -133,7 +133,7 @@ const float* Inference::features(const Weights& weights, std::span<const float> 
   weights.scale.apply(observations, scaled_.data());
   return policy_.forward_layers(0, shared_, std::span<const float>(weights.policy).first(policy_.parameter_count()),
                                 scaled_.data(), observations.size() / observation_size_,
-                                std::exchange(shared_version_, weights.version) != weights.version);
+                                std::exchange(shared_version_, weights.policy_version) != weights.policy_version);
 }
 
 DistributionView<float> Inference::policy(const Weights& weights, std::span<const float> observations) {
@@ -142,7 +142,7 @@ DistributionView<float> Inference::policy(const Weights& weights, std::span<cons
   const float* x = features(weights, observations);
   const float* out =
       policy_.forward_layers(shared_, policy_.layers(), all.first(network), x, observations.size() / observation_size_,
-                             std::exchange(policy_version_, weights.version) != weights.version);
+                             std::exchange(policy_version_, weights.policy_version) != weights.policy_version);
   return {out, all.subspan(network)};
 }
 

@@ -38,6 +38,7 @@ void to_env_action(const ModelSpec& spec, std::span<const float> action, std::sp
 // i.e. the number of optimizer updates behind them.
 struct Weights {
   std::int64_t version = 0;
+  std::int64_t policy_version = 0;  // the last that changed the policy
   std::vector<float> policy, critic;
   ObservationScale scale;
   RunningMoments returns{1};  // discounted ones, for the scale of rewards; none where these stay as they are
@@ -69,7 +70,7 @@ struct SavedPolicy {
 SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string& where);
 
 // Evaluates a policy on rows of raw observations, with workspace for max_rows. One thread. Weights of one version are
-// taken to be the same weights: each object serves one run.
+// taken to be the same weights, and policies of one policy_version: each object serves one run.
 class Inference {
  public:
   Inference(const ModelSpec& spec, std::size_t max_rows);

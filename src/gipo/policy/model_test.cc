@@ -174,7 +174,7 @@ TEST(Model, CriticReadsWhatTheSharedLayersGive) {
   const float before = found[0];
   for (float& w : weights.policy) w *= 2;
   for (float& w : weights.critic) w += 0.1f;
-  weights.version = 1;
+  weights.version = weights.policy_version = 1;
   inference.policy(weights, x);
   Inference fresh(spec, 2);
   EXPECT_EQ(inference.values(weights, x)[0], fresh.values(weights, x)[0]);
