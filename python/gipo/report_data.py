@@ -17,7 +17,7 @@ from gipo.figures import RunData
 from gipo.runs import Record, UserMistake, find_binary
 
 RETURNS = {"train": "training return, last 100 episodes", "greedy": "greedy evaluation after the last update"}
-THRESHOLD_EPISODES = 20  # a threshold is reached when the mean return of this many episodes is
+THRESHOLD_EPISODES = 100  # a threshold is reached when the mean return of this many episodes is
 
 
 def gipo(*arguments: object) -> Record:

@@ -59,7 +59,7 @@ struct Finish {
 template <class T>
 inline Vec<T> finished(Vec<T> v, Activation activation) {
   if (activation == Activation::kTanh) return tanh_of(v);
-  if (activation == Activation::kRelu) return v > Vec<T>{} ? v : Vec<T>{};
+  if (activation == Activation::kRelu) return v < Vec<T>{} ? Vec<T>{} : v;  // NaN stays NaN
   return v;
 }
 template <class T>
