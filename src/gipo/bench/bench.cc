@@ -48,9 +48,8 @@ std::pair<double, double> best_beside_sgemm(const std::function<void()>& call) {
   constexpr double kOperations = 2.0 * n * n * n;
   static std::vector<AlignedVector<float>> m(3, AlignedVector<float>(n * n, 0.5f));
   static double best_product = std::numeric_limits<double>::infinity();
-  const auto [seconds, product] = best_seconds(call, [] {
-    dense_kernels<float>().eigen_product(m[0].data(), m[1].data(), m[2].data(), n);
-  });
+  const auto [seconds, product] =
+      best_seconds(call, [] { dense_kernels<float>().eigen_product(m[0].data(), m[1].data(), m[2].data(), n); });
   best_product = std::min(best_product, product);
   return {seconds, kOperations / best_product};
 }

@@ -66,7 +66,7 @@ void weight_gradient(const T* delta, const T* x, T* d_weight, T* d_bias, std::si
                      std::size_t rows) {
   column_sums(delta, d_bias, out, rows);
   // Vectors along the inputs or along the outputs, whichever fill them better.
-  if (4 * filled<T>(in) >= 3 * filled<T>(out)) {
+  if (filled<T>(in) >= filled<T>(out)) {
     product<T>({out, in, rows}, {delta, 1, out}, {x}, {d_weight, in, 1}, nullptr, {});
   } else {
     product<T>({in, out, rows}, {x, 1, in}, {delta}, {d_weight, 1, in}, nullptr, {});

@@ -23,18 +23,18 @@ constexpr std::size_t kGroup = 48 * kRows;
 // Layers with no more outputs than this are sums along the inputs, not products: they would not fill a vector.
 constexpr std::size_t kMostDots = 4;
 
-// Lanes that a row of n fills, in percent of those it takes.
-template <class T>
-std::size_t filled(std::size_t n) {
-  return 100 * n / ((n + kLanes<T> - 1) / kLanes<T> * kLanes<T>);
-}
-
 // Columns of a block of sums, and of the next panel where `left` are left.
 template <class T>
-constexpr std::size_t kWidth = kVectors * kLanes<T>;
+constexpr std::size_t kWidth = kVectors* kLanes<T>;
 template <class T>
 constexpr std::size_t panel_width(std::size_t left) {
   return left >= kWidth<T> ? kWidth<T> : left >= 2 * kLanes<T> ? 2 * kLanes<T> : left >= kLanes<T> ? kLanes<T> : left;
+}
+
+// Lanes that a row of n fills, in percent of those of its panels, were all of them whole.
+template <class T>
+constexpr std::size_t filled(std::size_t n) {
+  return 100 * n / ((n + kWidth<T> - 1) / kWidth<T> * kWidth<T>);
 }
 
 struct Sizes {
@@ -296,20 +296,23 @@ void dots(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std:
   }
 }
 
-// sums [columns] = over the rows of values [rows, columns].
+// sums [columns] = over the rows of values [rows, columns]; `Vectors` at a time, so that whole lines of the cache are read.
+template <class T, std::size_t Vectors>
+void sum_columns(const T* values, T* sums, std::size_t columns, std::size_t rows) {
+  Vec<T> sum[Vectors] = {};
+  for (std::size_t r = 0; r < rows; ++r, values += columns) {
+    for (std::size_t v = 0; v < Vectors; ++v) sum[v] += load(values + v * kLanes<T>);
+  }
+  for (std::size_t v = 0; v < Vectors; ++v) store(sums + v * kLanes<T>, sum[v]);
+}
 template <class T>
 void column_sums(const T* values, T* sums, std::size_t columns, std::size_t rows) {
-  for (std::size_t c = 0; c < columns; c += kLanes<T>) {
-    if (columns - c >= kLanes<T>) {
-      Vec<T> sum{};
-      for (std::size_t r = 0; r < rows; ++r) sum += load(values + r * columns + c);
-      store(sums + c, sum);
-      continue;
-    }
-    for (std::size_t k = c; k < columns; ++k) {
-      sums[k] = 0;
-      for (std::size_t r = 0; r < rows; ++r) sums[k] += values[r * columns + k];
-    }
+  std::size_t c = 0;
+  for (; c + 8 * kLanes<T> <= columns; c += 8 * kLanes<T>) sum_columns<T, 8>(values + c, sums + c, columns, rows);
+  for (; c + kLanes<T> <= columns; c += kLanes<T>) sum_columns<T, 1>(values + c, sums + c, columns, rows);
+  for (; c < columns; ++c) {
+    sums[c] = 0;
+    for (std::size_t r = 0; r < rows; ++r) sums[c] += values[r * columns + c];
   }
 }
 

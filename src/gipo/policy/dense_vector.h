@@ -87,7 +87,8 @@ inline Vec<float> quotient(Vec<float> a, Vec<float> b) {
 inline Vec<float> tanh_of(Vec<float> x) {
   const Vec<float> limit = splat(7.9f);
 #if defined(__AVX512F__)
-  x = (Vec<float>)_mm512_max_ps((__m512)-limit, _mm512_min_ps((__m512)limit, (__m512)x));  // in this order NaN stays NaN
+  x = (Vec<float>)_mm512_max_ps((__m512)-limit,
+                                _mm512_min_ps((__m512)limit, (__m512)x));  // in this order NaN stays NaN
 #else
   x = x > limit ? limit : x;
   x = x < -limit ? -limit : x;

@@ -13,7 +13,6 @@ namespace gipo {
 
 class RandomStream;
 
-
 struct MlpShape {
   std::size_t input = 0;
   std::vector<std::int64_t> hidden;
