@@ -307,9 +307,9 @@ def test_run_folder_of_another_version_or_other_options_is_named_and_untouched(s
     refused("surrogate.epsilon was 0.2 and is now 0.3")
 
 
-@pytest.mark.parametrize("name, runs", [("tuning", 336), ("classic_stale", 280), ("classic_fresh", 56), ("reasons", 48),
-                                        ("reuse", 64), ("reuse_best", 80), ("mujoco_stale", 650),
-                                        ("mujoco_fresh", 650)])  # fmt: skip
+@pytest.mark.parametrize("name, runs", [("tuning", 840), ("tuning_fresh", 840), ("classic_stale", 1120),
+                                        ("classic_fresh", 1120), ("reasons", 120), ("reuse", 128), ("reuse_best", 160),
+                                        ("mujoco_stale", 650), ("mujoco_fresh", 650)])  # fmt: skip
 def test_suites_of_the_repository_are_whole(gipo, name, runs):
     root = Path(__file__).resolve().parent.parent
     done = gipo("suite", root / "suites" / f"{name}.toml", "--dry-run", "--json")
