@@ -213,7 +213,7 @@ def test_failed_run_is_reported_and_does_not_stop_the_rest(suite):
 
 
 def test_interrupt_saves_the_runs_and_the_same_command_goes_on(suite):
-    suite.write(SUITE.replace("[1, 2]", "[1]"), updates=2000)
+    suite.write(SUITE.replace("[1, 2]", "[1]"), updates=20000)
     process = subprocess.Popen(command(suite, "out"), cwd=suite.folder, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 30
@@ -308,7 +308,7 @@ def test_run_folder_of_another_version_or_other_options_is_named_and_untouched(s
 
 
 @pytest.mark.parametrize("name, runs", [("tuning", 840), ("tuning_fresh", 840), ("classic_stale", 1120),
-                                        ("classic_fresh", 1120), ("reasons", 120), ("reuse", 128), ("reuse_best", 160),
+                                        ("classic_fresh", 1120), ("reasons", 120), ("reuse", 128), ("reuse_best", 120),
                                         ("mujoco_stale", 650), ("mujoco_fresh", 650)])  # fmt: skip
 def test_suites_of_the_repository_are_whole(gipo, name, runs):
     root = Path(__file__).resolve().parent.parent
