@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gipo import _core
-from gipo.options import Value, plain
+from gipo.options import Value, check_range, plain
 
 MAX_LOG_RATIO = 20.0  # log ratios are clamped to this before anything is computed from them
 
@@ -159,11 +159,7 @@ def certify(run: str | PathLike[str] | None = None, **inputs: float) -> dict[str
     for key, value in inputs.items():
         if key not in _RANGES:
             raise _core.ConfigError(f"gipo.certify: unknown input {key}; known: {', '.join(_RANGES)}")
-        low, high = _RANGES[key]
-        if not (isinstance(value, (int, float, np.number)) and low <= value <= high):
-            raise _core.ConfigError(
-                f"gipo.certify: {key} = {value!r} is not accepted: wanted a number from {low:g} to {high:g}"
-            )
+        check_range(f"gipo.certify: {key}", value, *_RANGES[key])
     wanted = {key: float(inputs.pop(key)) for key in ("bias", "interval") if key in inputs}
     if run is None and "sigma" not in inputs and not wanted:
         raise _core.ConfigError("gipo.certify: wants a run folder, or sigma, or bias or interval to find it")

@@ -45,3 +45,9 @@ def plain(key: str, value: Any, where: str = "gipo.train") -> Value:
     raise _core.ConfigError(
         f"{where}: {key} = {value!r} is not accepted: wanted True or False, a number, text or a list of numbers"
     )
+
+
+def check_range(name: str, value: Any, low: float, high: float) -> None:
+    """Refuses what is no number from low to high."""
+    if not (isinstance(value, (int, float, np.number)) and low <= value <= high):
+        raise _core.ConfigError(f"{name} = {value!r} is not accepted: wanted a number from {low:g} to {high:g}")

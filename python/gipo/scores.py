@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gipo import _core
+from gipo.options import check_range
 
 # The final scores of one method: [runs] of one task, [tasks, runs], or runs by task, which may differ in number.
 Scores = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
@@ -41,8 +42,8 @@ def aggregate(
     "improvement" stands the probability that a run of this method beats one of each other method.
     """
     table = [_tasks(one) for one in scores.values()]
-    _check_range("repetitions", repetitions, 1, 10_000_000)
-    _check_range("confidence", confidence, 0.5, 0.9999)
+    check_range("repetitions", repetitions, 1, 10_000_000)
+    check_range("confidence", confidence, 0.5, 0.9999)
     if len({len(tasks) for tasks in table}) > 1:
         raise _core.ConfigError("gipo.aggregate: methods have scores of different numbers of tasks")
     names = list(scores)
@@ -64,8 +65,8 @@ def performance_profile(
     points = np.asarray(taus, dtype=float)
     if points.ndim != 1 or np.any(np.diff(points) < 0):
         raise _core.ConfigError("gipo.performance_profile: taus must be a list of numbers in ascending order")
-    _check_range("repetitions", repetitions, 1, 1_000_000)
-    _check_range("confidence", confidence, 0.5, 0.9999)
+    check_range("repetitions", repetitions, 1, 1_000_000)
+    check_range("confidence", confidence, 0.5, 0.9999)
     methods, _ = _core.estimates([_tasks(scores)], repetitions, repetitions, confidence, 1.0, seed, points.tolist())
     return methods[0]["profile"]
 
@@ -76,11 +77,6 @@ def probability_of_improvement(x: Scores, y: Scores) -> float:
     if len(first) != len(second):
         raise _core.ConfigError(f"gipo.probability_of_improvement: {len(first)} tasks beside {len(second)}")
     return _core.probability_of_improvement(first, second)
-
-
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise _core.ConfigError(f"{name} = {value!r} is not accepted: wanted a number from {low:g} to {high:g}")
 
 
 def _tasks(scores: Scores) -> list[list[float]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,14 +184,8 @@ def train(
     given |= flatten({"run.seed": seed, "run.name": name})
     path = "" if config is None or isinstance(config, Mapping) else fspath(config)
     words = [repr(path)] * bool(path) + [f"{key.replace('.', '__')}={value!r}" for key, value in given.items()]
-    line = TrainingLine() if progress else None
-    with workers_find():
-        try:
-            folder = _core.train(path, list(given.items()), overwrite, f"gipo.train({', '.join(words)})",
-                                 _listeners(line, callback))
-        finally:
-            if line:
-                line.close()
+    with _listening(progress, callback) as listeners:
+        folder = _core.train(path, list(given.items()), overwrite, f"gipo.train({', '.join(words)})", listeners)
     return Run(folder)
 
 
@@ -206,17 +201,16 @@ def resume(
     if not Path(path).is_dir():
         raise _core.ConfigError(f"{path}: no such run folder")
     command = f"gipo.resume({path!r}{'' if updates is None else f', {updates}'})"
-    line = TrainingLine() if progress else None
-    with workers_find():
-        try:
-            folder = _core.resume(path, updates, command, _listeners(line, callback))
-        finally:
-            if line:
-                line.close()
+    with _listening(progress, callback) as listeners:
+        folder = _core.resume(path, updates, command, listeners)
     return Run(folder)
 
 
-def _listeners(line: TrainingLine | None, callback: Callback | None) -> _core.Listeners:
+@contextlib.contextmanager
+def _listening(progress: bool, callback: Callback | None) -> Iterator[_core.Listeners]:
+    """What a run that goes on inside calls; workers that it starts find what this process can import."""
+    line = TrainingLine() if progress else None
+
     def warn(text: str) -> None:
         if line:
             line.close()
@@ -224,7 +218,12 @@ def _listeners(line: TrainingLine | None, callback: Callback | None) -> _core.Li
 
     main = threading.current_thread() is threading.main_thread()
     show = (line.start, line.show) if line else (None, None)
-    return _core.Listeners(*show, callback, warn, line.interval if line else 0.0, main)
+    with workers_find():
+        try:
+            yield _core.Listeners(*show, callback, warn, line.interval if line else 0.0, main)
+        finally:
+            if line:
+                line.close()
 
 
 def load(run: str | PathLike[str] | Run) -> Policy:

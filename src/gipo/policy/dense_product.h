@@ -69,14 +69,13 @@ inline Vec<T> times_slope(Vec<T> v, Vec<T> output, Activation activation) {
   return v;
 }
 
-// values[i] = finished(values[i] + bias[i]), or times the slope.
+// values[i] = finished(values[i]), or times the slope.
 template <class T>
-void finish_row(T* values, std::size_t n, const T* bias, const Finish<T>& f) {
+void finish_row(T* values, std::size_t n, const Finish<T>& f) {
   for (std::size_t i = 0; i < n; i += kLanes<T>) {
     const std::size_t some = n - i < kLanes<T> ? n - i : kLanes<T>;
     const bool whole = some == kLanes<T>;
     Vec<T> v = whole ? load(values + i) : load_some(values + i, some);
-    if (bias) v += whole ? load(bias + i) : load_some(bias + i, some);
     if (f.output) {
       v = times_slope<T>(v, whole ? load(f.output + i) : load_some(f.output + i, some), f.activation);
     } else {
@@ -292,7 +291,7 @@ void dots(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std:
       for (; i < in; ++i) left += x[i] * w[i];
       z[o] = left + total<T>(sum);
     }
-    if (finish.activation != Activation::kNone) finish_row<T>(z, out, nullptr, finish);
+    if (finish.activation != Activation::kNone) finish_row<T>(z, out, finish);
   }
 }
 

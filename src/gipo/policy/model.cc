@@ -88,23 +88,28 @@ void to_env_action(const ModelSpec& spec, std::span<const float> action, std::sp
   }
 }
 
+namespace {
+
+template <class T>
+void initialise(const ModelSpec& spec, const Mlp<T>& mlp, std::span<T> parameters, RandomStream& random,
+                double output_gain) {
+  if (spec.uniform_init) return mlp.initialise_uniform(parameters, random);
+  mlp.initialise(parameters, random, output_gain);
+}
+
+}  // namespace
+
 template <class T>
 void initialise_policy(const ModelSpec& spec, std::span<T> parameters, RandomStream& random) {
   const Mlp<T> mlp(spec.policy_shape, 0);
   const std::size_t network = mlp.parameter_count();
-  if (spec.uniform_init) {
-    mlp.initialise_uniform(parameters.first(network), random);
-  } else {
-    mlp.initialise(parameters.first(network), random, 0.01);
-  }
+  initialise(spec, mlp, parameters.first(network), random, 0.01);
   std::fill(parameters.begin() + static_cast<std::ptrdiff_t>(network), parameters.end(), T(spec.init_log_std));
 }
 
 template <class T>
 void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStream& random) {
-  const Mlp<T> mlp(spec.critic_shape, 0);
-  if (spec.uniform_init) return mlp.initialise_uniform(parameters, random);
-  mlp.initialise(parameters, random, 1.0);
+  initialise(spec, Mlp<T>(spec.critic_shape, 0), parameters, random, 1.0);
 }
 
 template void initialise_policy<float>(const ModelSpec&, std::span<float>, RandomStream&);

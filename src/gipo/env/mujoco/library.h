@@ -29,8 +29,9 @@ class MujocoError : public RunError {
 };
 
 // The library, opened on first use and kept: from $GIPO_MUJOCO where that is set, else from the wheel that was there
-// when this was built, or, where pip installed this, from the one beside it. Throws Error where it is missing or of another version, saying what was found and what mends it.
-// Any thread may call it. Errors of MuJoCo throw MujocoError; its warnings stay in mjData, and nothing is printed.
+// when this was built, or, where pip installed this, from the one beside it. Throws Error where it is missing or of
+// another version, saying what was found and what mends it. Any thread may call it. Errors of MuJoCo throw MujocoError;
+// its warnings stay in mjData, and nothing is printed.
 const MujocoApi& mujoco();
 
 // For `gipo --version`: "3.3.0", or why there is none.
@@ -48,8 +49,8 @@ struct MujocoModel {
 };
 
 // The model of an XML file, one for all who hold it. A plain name is a file of the models folder ($GIPO_MUJOCO_MODELS,
-// else that of the gymnasium wheel, of which our own wheel holds a copy); one that begins with . or / is a path. Throws Error for a file that is missing or
-// that MuJoCo refuses. Any thread may call it.
+// else that of the gymnasium wheel, of which our own wheel holds a copy); one that begins with . or / is a path. Throws
+// Error for a file that is missing or that MuJoCo refuses. Any thread may call it.
 std::shared_ptr<const MujocoModel> load_model(const std::string& xml_file);
 
 }  // namespace gipo
