@@ -277,7 +277,7 @@ class NotebookStream(Stream):
                                                (NotebookStream(False), True)])  # fmt: skip
 def test_progress_fits_where_it_is_shown(stream, refreshed):
     line = TrainingLine(stream)
-    line.start("name", "window 3")
+    line.start("name", "name: window 3")
     figures = {"update": 50, "updates": 100, "env_steps": 400, "seconds": 2.0, "return_mean": 12.34, "gap_mean": 7.0}
     line.show(figures)
     line.show(figures | {"update": 100, "seconds": 4.0, "return_mean": float("nan")})
@@ -288,6 +288,11 @@ def test_progress_fits_where_it_is_shown(stream, refreshed):
     assert shown[0].strip() == "name  50%  200 env steps/s  25 updates/s  return 12.3  gap 7  ETA 2s"
     assert shown[1].strip() == "name 100%  100 env steps/s  25 updates/s  return -  gap 7  4s"
     assert text.count("\r") == (2 if refreshed else 0) and text.endswith("\n") and "\x1b" not in text
+
+
+def test_a_run_that_cannot_save_its_environments_says_so_at_the_start(capfd):
+    library.train(OPTIONS | {"env.id": "gymnasium:CartPole-v1"}, name="a", learner__updates=10)
+    assert "a resumed run begins new episodes" in capfd.readouterr().err.splitlines()[1]
 
 
 def test_progress_goes_to_stderr_and_can_be_left_out(capfd):

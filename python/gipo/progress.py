@@ -81,9 +81,9 @@ class TrainingLine:
         self._width = 0  # of the refreshed line that stands there
         self.interval = 0.2 if self._refreshed else 5.0  # seconds
 
-    def start(self, name: str, dial: str) -> None:
+    def start(self, name: str, opening: str) -> None:
         self._name = name
-        print(f"{name}: {dial}", file=self._stream, flush=True)
+        print(opening, file=self._stream, flush=True)
 
     def show(self, figures: dict[str, float]) -> None:
         seconds = max(figures["seconds"], 1e-9)

@@ -21,7 +21,7 @@ namespace nb = nanobind;
 
 // What Python wants to hear of a run; each is called with the interpreter's lock held, and may be None.
 struct Listeners {
-  nb::object start;     // (name, dial in words), once
+  nb::object start;     // (name, what is said at the start), once
   nb::object line;      // (figures), at most every `interval` seconds and at the end
   nb::object callback;  // (figures) after every logged update; a false value that is not None ends the run
   nb::object warn;      // (text)
@@ -88,7 +88,7 @@ class Session {
   // Trains to the end, with Python's lock released. An exception of a listener, and Ctrl-C, end the run as an
   // interruption does, with a checkpoint, and are raised after it.
   void run(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint) {
-    if (!listeners_.start.is_none()) listeners_.start(plan.name, dial(plan));
+    if (!listeners_.start.is_none()) listeners_.start(plan.name, opening(plan));
     {
       const InterruptGuard guard(stop_, listeners_.main_thread);
       check_signals();  // Ctrl-C of before: nobody would hear of it

@@ -57,8 +57,7 @@ int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoin
   const auto start = std::chrono::steady_clock::now();
   if (const char* ms = std::getenv("GIPO_TEST_SLOW_DISK_MS")) slow_durable_writes(std::atoi(ms));
   ProgressLine line(plan.name, quiet);
-  if (!quiet) fmt::print(stderr, "{}: {}\n", plan.name, dial(plan));
-  if (!quiet && !plan.env.saves_state) fmt::print(stderr, "{}\n", new_episodes_on_resume(plan.env.id));
+  if (!quiet) fmt::print(stderr, "{}\n", opening(plan));
   TrainerHooks hooks;
   hooks.seconds = [start] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   hooks.progress = [&](const Progress& p) { line.show(p); };

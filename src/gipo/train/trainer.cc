@@ -14,10 +14,15 @@ namespace {
 // A broken invariant is a defect of ours: what is in memory then is not to be trusted.
 bool trusted(const std::exception& e) { return dynamic_cast<const InvariantError*>(&e) == nullptr; }
 
+std::string new_episodes_on_resume(const Plan& plan) {
+  return plan.env.id + ": its state cannot be saved; a resumed run begins new episodes";
+}
+
 }  // namespace
 
-std::string new_episodes_on_resume(const std::string& env) {
-  return env + ": its state cannot be saved; a resumed run begins new episodes";
+std::string opening(const Plan& plan) {
+  const std::string first = plan.name + ": " + dial(plan);
+  return plan.env.saves_state ? first : first + "\n" + new_episodes_on_resume(plan);
 }
 
 Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
@@ -41,7 +46,7 @@ RunSummary Trainer::run() {
   folder_.log(fmt::format(
       "start: {} updates, {} env steps, window {:.6g} updates = capacity {} / {:.6g} env steps per update",
       plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity, plan_.env_steps_per_update));
-  if (!plan_.env.saves_state) folder_.log(new_episodes_on_resume(plan_.env.id));
+  if (!plan_.env.saves_state) folder_.log(new_episodes_on_resume(plan_));
   try {
     if (lockstep()) {
       run_lockstep();

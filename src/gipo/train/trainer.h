@@ -26,8 +26,8 @@ struct Progress {
   const Figures* figures = nullptr;  // all of that line of metrics.jsonl; while the call lasts
 };
 
-// What is said at the start of a run whose environments cannot save their state.
-std::string new_episodes_on_resume(const std::string& env);
+// What is said at the start of a run, in lines: its dial, and that its environments cannot save their state.
+std::string opening(const Plan& plan);
 
 // What the trainer needs from outside; it never prints and never reads the clock itself.
 struct TrainerHooks {
