@@ -173,9 +173,10 @@ void run_rows(const Block<T>& block, std::size_t rows) {
   }
 }
 
-// One panel of columns, `Vectors` wide, over `rows` rows; those of a are `a_step` apart from one block to the next.
+// One panel of columns, `Vectors` wide, over `rows` rows; those of a are `a_step` apart from one block to the next. Leaves
+// `block` behind the last of them.
 template <class T, std::size_t Vectors>
-void run_panel(Block<T> block, std::size_t rows, std::size_t a_step) {
+void run_panel(Block<T>& block, std::size_t rows, std::size_t a_step) {
   for (std::size_t r = 0; r < rows; r += kRows) {
     for (std::size_t k = kRows; Vectors == kVectors && !block.first && k < 2 * kRows; ++k) {
       for (std::size_t i = 0; i < kWidth<T>; i += kLanes<T>) {  // the next sums, before they are needed
@@ -196,19 +197,21 @@ struct Right {
   bool packed = false;
 };
 
-// All columns of `rows` rows, panel by panel, from step `d` of the inner sum on. `start` is the block at column 0.
+// All columns of `rows` rows, panel by panel, from step `d` of the inner sum on. `block` begins at column 0; one for all,
+// since a copy of what has just been written waits for it.
 template <class T>
-void run_columns(const Sizes& n, const Right<T>& b, std::size_t d, const Block<T>& start, std::size_t rows,
+void run_columns(const Sizes& n, const Right<T>& b, std::size_t d, Block<T>& block, std::size_t rows,
                  std::size_t a_step) {
   alignas(kVectorBytes) T panel[kDepth * kWidth<T>];
-  Block<T> block = start;
+  const T *a = block.a, *bias = block.bias, *output = block.finish.output;
+  T* c = block.c.data;
   for (std::size_t column = 0; column < n.columns; column += block.columns) {
     const std::size_t left = n.columns - column;
-    block = start;
     block.columns = panel_width<T>(left);
-    block.c.data += column * block.c.column;
-    if (block.bias) block.bias += column;
-    if (block.finish.output) block.finish.output += column;
+    block.a = a;
+    block.c.data = c + column * block.c.column;
+    if (bias) block.bias = bias + column;
+    if (output) block.finish.output = output + column;
     block.b_row = b.packed ? block.columns : n.columns;
     block.b = b.packed ? b.data + column * n.depth + d * block.columns : b.data + d * n.columns + column;
     if (left < kLanes<T>) {  // filled up with zeros
@@ -260,9 +263,9 @@ void product(const Sizes& n, Strided<const T> a, const Right<T>& b, const Stride
     Block<T> block{};
     block.depth = n.depth - d < kDepth ? n.depth - d : kDepth;
     block.first = d == 0, block.last = d + block.depth == n.depth;
-    block.bias = bias;
     for (std::size_t r = 0; r < n.rows; r += kGroup) {
       const std::size_t rows = n.rows - r < kGroup ? n.rows - r : kGroup;
+      block.bias = bias;
       block.a = a.data + r * a.row + d * a.column;
       block.a_row = a.row, block.a_column = a.column;
       block.c = {c.data + r * c.row, c.row, c.column};
@@ -277,22 +280,33 @@ void product(const Sizes& n, Strided<const T> a, const Right<T>& b, const Stride
   }
 }
 
-// z [rows, out] = finish(x [rows, in] weight [out, in]^T + bias), for a few outputs.
+// z [rows, out] = finish(x [rows, in] weight [out, in]^T + bias), for a few outputs; a vector's worth of them at a time.
 template <class T>
 void dots(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std::size_t out, std::size_t rows,
           const Finish<T>& finish) {
-  for (std::size_t r = 0; r < rows; ++r, x += in, z += out) {
-    for (std::size_t o = 0; o < out; ++o) {
-      const T* w = weight + o * in;
-      Vec<T> sum{};
-      std::size_t i = 0;
-      for (; i + kLanes<T> <= in; i += kLanes<T>) sum += load(x + i) * load(w + i);
-      T left = bias[o];
-      for (; i < in; ++i) left += x[i] * w[i];
-      z[o] = left + total<T>(sum);
-    }
-    if (finish.activation != Activation::kNone) finish_row<T>(z, out, finish);
+  std::size_t o = 0;
+  const auto next = [&](T & left) __attribute__((always_inline)) {
+    const T* w = weight + o * in;
+    Vec<T> sum{};
+    std::size_t i = 0;
+    for (; i + kLanes<T> <= in; i += kLanes<T>) sum += load(x + i) * load(w + i);
+    left = bias[o];
+    for (; i < in; ++i) left += x[i] * w[i];
+    if (++o == out) o = 0, x += in;
+    return sum;
+  };
+  std::size_t left = rows * out;
+  for (; left >= kLanes<T>; left -= kLanes<T>, z += kLanes<T>) {
+    Vec<T> sums[kLanes<T>];
+    for (std::size_t k = 0; k < kLanes<T>; ++k) sums[k] = next(z[k]);
+    store(z, load(z) + totals<T>(sums));
+    finish_row<T>(z, kLanes<T>, finish);
   }
+  for (std::size_t k = 0; k < left; ++k) {
+    const Vec<T> sum = next(z[k]);
+    z[k] += total<T>(sum);
+  }
+  if (finish.activation != Activation::kNone) finish_row<T>(z, left, finish);
 }
 
 // sums [columns] = over the rows of values [rows, columns]; `Vectors` at a time, so that whole lines of the cache are read.
