@@ -10,26 +10,13 @@
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/objective/advantage.h"
+#include "gipo/stats/sums.h"
 
 namespace gipo {
 namespace {
 
 constexpr std::size_t kGapPoolUpdates = 32;
 constexpr std::int64_t kMostUpdates = std::int64_t{1} << 62;  // far beyond any run; below it no count overflows
-
-template <class T>
-double mean_of(std::span<const T> values) {
-  double sum = 0;
-  for (const T v : values) sum += static_cast<double>(v);
-  return values.empty() ? 0.0 : sum / static_cast<double>(values.size());
-}
-
-template <class T>
-double variance_of(std::span<const T> values, double mean) {
-  double sum = 0;
-  for (const T v : values) sum += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean);
-  return values.empty() ? 0.0 : sum / static_cast<double>(values.size());
-}
 
 template <class T>
 double norm_of(std::span<const T> values) {
@@ -185,7 +172,9 @@ void CpuLearner<T>::compute_advantages(const Batch& batch) {
 template <class T>
 void CpuLearner<T>::compute_multipliers(const Batch& batch) {
   const std::size_t dims = per_dimension_ ? batch.action_dims : 1;
-  for (std::size_t i = 0; i < ratio_.size(); ++i) ratio_advantage_[i] = advantage_[i / dims];
+  for (std::size_t i = 0; i < batch.size; ++i) {
+    for (std::size_t d = 0; d < dims; ++d) ratio_advantage_[i * dims + d] = advantage_[i];
+  }
   surrogate_.evaluate(std::span<const T>(ratio_), std::span<const T>(ratio_advantage_), std::span<T>(multiplier_),
                       std::span<T>(loss_));
   // Dimensions are summed and samples averaged, so that both kinds of ratio have the same gradient at rho = 1.
@@ -199,9 +188,12 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
   const LearnerOptions& o = setup_.learner;
   const T inverse_size = T(1) / static_cast<T>(batch.size);
   // d loss / d log pi: -m A of the surrogate, and of KL(mu || pi) = E_mu[log mu - log pi].
-  for (std::size_t i = 0; i < d_log_prob_.size(); ++i) {
-    const std::size_t j = per_dimension_ ? i : i / batch.action_dims;
-    d_log_prob_[i] = -(multiplier_[j] * ratio_advantage_[j] + T(o.kl_coef)) * inverse_size;
+  const std::size_t dims = batch.action_dims;
+  for (std::size_t i = 0; i < batch.size; ++i) {
+    for (std::size_t d = i * dims; d < (i + 1) * dims; ++d) {
+      const std::size_t j = per_dimension_ ? d : i;
+      d_log_prob_[d] = -(multiplier_[j] * ratio_advantage_[j] + T(o.kl_coef)) * inverse_size;
+    }
   }
   DistributionLoss<T> loss;
   loss.d_log_prob = d_log_prob_.data();
@@ -221,17 +213,12 @@ template <class T>
 void CpuLearner<T>::backward_critic(const Batch& batch) {
   const std::size_t n = batch.size;
   const T scale = T(2 * setup_.learner.value_coef) / static_cast<T>(n);
-  double loss = 0, error_sum = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const T error = values_[i] - target_[i];
-    d_value_[i] = scale * error;
-    error_sum += static_cast<double>(error);
-    loss += static_cast<double>(error) * static_cast<double>(error);
-  }
-  stats_.value_loss = loss / static_cast<double>(n);
+  for (std::size_t i = 0; i < n; ++i) d_value_[i] = scale * (values_[i] - target_[i]);
+  const auto error = [&](std::size_t i) { return static_cast<double>(values_[i] - target_[i]); };
+  stats_.value_loss = sum_over(n, [&](std::size_t i) { return error(i) * error(i); }) / static_cast<double>(n);
   stats_.value_mean = mean_of<T>({values_, n});
   const double variance = variance_of<T>(target_, mean_of<T>(target_));
-  const double bias = error_sum / static_cast<double>(n);
+  const double bias = sum_over(n, error) / static_cast<double>(n);
   stats_.explained_variance = variance > 0 ? 1.0 - (stats_.value_loss - bias * bias) / variance : 0.0;
   // No gradient by its input: what the critic reads of the policy's layers stays the policy's.
   critic_.mlp.backward(critic_.parameters, features_, n, d_value_.data(), critic_.gradient);
@@ -320,10 +307,12 @@ void CpuLearner<T>::diagnose(const Batch& batch, const UpdateContext& context) {
 template <class T>
 void CpuLearner<T>::copy_weights(Weights& out) const {
   out.version = version_;
-  if (std::exchange(out.policy_version, policy_version_) != policy_version_ || out.policy.empty()) {
+  // Each network by the thread that has just written it: another core's cache would have to hand it over, and back.
+  pool_.run(2, [&](std::size_t i) {
+    if (i == 1) return out.critic.assign(critic_.parameters.begin(), critic_.parameters.end());
+    if (std::exchange(out.policy_version, policy_version_) == policy_version_ && !out.policy.empty()) return;
     out.policy.assign(policy_.parameters.begin(), policy_.parameters.end());
-  }
-  out.critic.assign(critic_.parameters.begin(), critic_.parameters.end());
+  });
   out.scale = scale_;
   out.returns = returns_;
 }

@@ -6,6 +6,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/stats/sums.h"
 
 namespace gipo {
 namespace {
@@ -63,18 +64,13 @@ void vtrace(const SegmentView<T>& segment, std::span<const T> log_ratio, const V
 
 template <class T>
 void normalise(std::span<T> values) {
-  const auto n = static_cast<double>(values.size());
-  double sum = 0, squares = 0, largest = 0;
-  for (const T v : values) {
-    sum += v;
-    largest = std::max(largest, std::abs(static_cast<double>(v)));
-  }
-  const double mean = sum / n;
-  for (const T v : values) squares += (v - mean) * (v - mean);
-  const double deviation = std::sqrt(squares / n);
+  T largest = 0;
+  for (const T v : values) largest = std::max(largest, std::abs(v));
+  const double mean = mean_of<T>(values), deviation = std::sqrt(variance_of<T>(values, mean));
   // A spread within the rounding of T is none: it must not be blown up to 1.
-  const bool constant = deviation <= largest * static_cast<double>(std::numeric_limits<T>::epsilon());
-  for (T& v : values) v = constant ? T(0) : static_cast<T>((v - mean) / deviation);
+  const bool constant = deviation <= static_cast<double>(largest * std::numeric_limits<T>::epsilon());
+  const double factor = constant ? 0.0 : 1 / deviation;
+  for (T& v : values) v = static_cast<T>((static_cast<double>(v) - mean) * factor);
 }
 
 #define GIPO_INSTANTIATE(T)                                                                              \
