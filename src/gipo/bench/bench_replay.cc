@@ -8,7 +8,7 @@ namespace gipo {
 // 50,000 transitions of the size of HalfCheetah's: 17 observations, 6 actions.
 std::vector<BenchRow> bench_replay() {
   constexpr std::size_t kCapacity = 50'000, kLength = 64, kBatch = 512;
-  const ReplayShape shape{kCapacity, kLength, 17, 6, Sampling::kSegments, {}};
+  const ReplayShape shape{kCapacity, kLength, 17, 6, Sampling::kSegments, {}, false};
   ReplayBuffer replay(shape, RandomStream(1));
   Segment segment(kLength, 17, 6);
   segment.length = kLength;

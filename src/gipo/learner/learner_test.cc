@@ -118,7 +118,7 @@ TEST(Learner, GoesOnIdenticallyAfterSaveAndLoad) {
   setup.learner.proximal_coef = 0.3;
   const auto a = make_learner(setup, RandomStream(1), pool), b = make_learner(setup, RandomStream(2), pool);
   RunningMoments returns(1);
-  returns.add(std::vector<float>{-3, 3});
+  returns.add(ColumnSums(1, std::vector<float>{-3, 3}));
   a->set_reward_scale(returns);
   for (std::uint64_t i = 0; i < 5; ++i) a->update(random_batch(i), {});
   ByteWriter saved;
@@ -142,8 +142,8 @@ TEST(Learner, TheRewardScaleTakesTheUnitsOutOfTheRewards) {
   const auto a = make_learner(small_setup(), RandomStream(1), pool),
              b = make_learner(small_setup(), RandomStream(1), pool);
   RunningMoments of_a(1), of_b(1);
-  of_a.add(std::vector<float>{-4, 4});
-  of_b.add(std::vector<float>{-1024, 1024});
+  of_a.add(ColumnSums(1, std::vector<float>{-4, 4}));
+  of_b.add(ColumnSums(1, std::vector<float>{-1024, 1024}));
   a->set_reward_scale(of_a);
   b->set_reward_scale(of_b);
   Batch batch = random_batch(1);

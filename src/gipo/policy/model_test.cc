@@ -89,8 +89,8 @@ TEST(Normaliser, MomentsDoNotDependOnHowTheDataArrives) {
   std::vector<float> rows(200);
   for (float& v : rows) v = static_cast<float>(1000 + random.normal());
   RunningMoments once(2), often(2);
-  once.add(rows);
-  for (std::size_t i = 0; i < rows.size(); i += 10) often.add({rows.data() + i, 10});
+  once.add(ColumnSums(2, rows));
+  for (std::size_t i = 0; i < rows.size(); i += 10) often.add(ColumnSums(2, {rows.data() + i, 10}));
   for (std::size_t d = 0; d < 2; ++d) {
     EXPECT_NEAR(once.mean(d), often.mean(d), 1e-9);
     EXPECT_NEAR(once.variance(d), often.variance(d), 1e-9);
@@ -110,7 +110,7 @@ TEST(Normaliser, RewardsAreDividedByTheDeviationOfTheReturnsAndClipped) {
   EXPECT_EQ(RewardScale().apply(-1e6f), -1e6f);
   RunningMoments returns(1);
   EXPECT_EQ(RewardScale(returns).apply(1e6f), 1e6f) << "nothing is known yet";
-  returns.add(std::vector<float>{101, 105, 101, 105});  // deviation 2, wherever they lie
+  returns.add(ColumnSums(1, std::vector<float>{101, 105, 101, 105}));  // deviation 2, wherever they lie
   const RewardScale scale(returns);
   EXPECT_FLOAT_EQ(scale.apply(-3), -1.5f);
   EXPECT_EQ(scale.apply(1000), 10);

@@ -15,19 +15,24 @@ constexpr double kMinVariance = 1e-8;
 
 }  // namespace
 
-void RunningMoments::add(std::span<const float> rows) {
-  const std::size_t dims = mean_.size();
-  const auto n = static_cast<double>(rows.size() / dims);
-  if (rows.empty()) return;
-  const double total = count_ + n;
-  // The batch's own moments first, from its first row, then merged: stable wherever the observations lie.
+void ColumnSums::set(std::span<const float> rows) {
+  const std::size_t dims = sum_.size(), n = rows.size() / dims;
+  count_ = static_cast<double>(n);
+  if (n == 0) return;
   std::copy_n(rows.begin(), dims, from_.begin());
-  dense_kernels<float>().moments(rows.data(), rows.size() / dims, dims, from_.data(), sum_.data(), sum_square_.data());
-  for (std::size_t d = 0; d < dims; ++d) {
-    const double offset = sum_[d] / n;
-    const double shift = from_[d] + offset - mean_[d];
-    square_[d] += std::max(0.0, sum_square_[d] - offset * sum_[d]) + shift * shift * count_ * n / total;
-    mean_[d] += shift * n / total;
+  dense_kernels<float>().moments(rows.data(), n, dims, from_.data(), sum_.data(), square_.data());
+}
+
+// Merged with the rows' own moments: stable wherever the observations lie.
+void RunningMoments::add(const ColumnSums& rows) {
+  const double n = rows.count_, total = count_ + n;
+  if (n == 0) return;
+  const double inverse = 1 / n, share = n / total;
+  for (std::size_t d = 0; d < mean_.size(); ++d) {
+    const double offset = rows.sum_[d] * inverse;
+    const double shift = rows.from_[d] + offset - mean_[d];
+    square_[d] += std::max(0.0, rows.square_[d] - offset * rows.sum_[d]) + shift * shift * count_ * share;
+    mean_[d] += shift * share;
   }
   count_ = total;
 }

@@ -11,13 +11,26 @@ namespace gipo {
 class ByteReader;
 class ByteWriter;
 
+// The columns of some rows, summed up around the first of them.
+class ColumnSums {
+ public:
+  explicit ColumnSums(std::size_t dims, std::span<const float> rows = {}) : from_(dims), sum_(dims), square_(dims) {
+    set(rows);
+  }
+  void set(std::span<const float> rows);  // [n, dims]
+
+ private:
+  friend class RunningMoments;
+  double count_ = 0;
+  std::vector<double> from_, sum_, square_;  // [dims]
+};
+
 // Running count, mean and summed square deviation of every column, in double.
 class RunningMoments {
  public:
-  explicit RunningMoments(std::size_t dims = 0)
-      : mean_(dims), square_(dims), from_(dims), sum_(dims), sum_square_(dims) {}
+  explicit RunningMoments(std::size_t dims = 0) : mean_(dims), square_(dims) {}
 
-  void add(std::span<const float> rows);  // [n, dims]
+  void add(const ColumnSums& rows);
   double count() const { return count_; }
   double mean(std::size_t d) const { return mean_[d]; }
   double variance(std::size_t d) const { return count_ > 0 ? square_[d] / count_ : 0.0; }
@@ -29,7 +42,6 @@ class RunningMoments {
  private:
   double count_ = 0;
   std::vector<double> mean_, square_;
-  std::vector<double> from_, sum_, sum_square_;  // [dims] workspace
 };
 
 // What the networks see of an observation: (x - mean) * inverse_std, within +-limit. Travels with the weights.

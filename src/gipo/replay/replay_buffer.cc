@@ -23,8 +23,8 @@ void ReplayBuffer::Arena::for_each(const ReplayShape& shape, Other& other, F&& f
   f(action, other.action, shape.action_dims);
   f(log_prob, other.log_prob, shape.action_dims);
   f(reward, other.reward, std::size_t{1});
-  f(advantage, other.advantage, std::size_t{1});
-  f(target, other.target, std::size_t{1});
+  f(advantage, other.advantage, std::size_t{shape.stored});
+  f(target, other.target, std::size_t{shape.stored});
   f(version, other.version, std::size_t{1});
 }
 
@@ -37,7 +37,8 @@ ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
 }
 
 std::size_t ReplayBuffer::bytes_per_transition(const ReplayShape& shape) {
-  return sizeof(float) * (shape.observation_size + 2 * shape.action_dims + 3) + sizeof(std::int64_t);
+  const std::size_t stored = shape.stored ? 2 : 0;
+  return sizeof(float) * (shape.observation_size + 2 * shape.action_dims + 1 + stored) + sizeof(std::int64_t);
 }
 
 void ReplayBuffer::insert(const Segment& segment) {
@@ -61,8 +62,8 @@ void ReplayBuffer::insert(const Segment& segment) {
   push_record(r);
   size_ += r.length;
   inserted_ += r.length;
-  moments_.add({segment.observation.data(), r.length * shape_.observation_size});
-  returns_.add({segment.discounted.data(), r.length});
+  moments_.add(segment.observation_sums);
+  returns_.add(segment.discounted_sums);
 }
 
 void ReplayBuffer::push_record(const Record& r) {
@@ -174,8 +175,8 @@ void ReplayBuffer::copy_steps(const Record& r, std::size_t offset, std::size_t c
   copy_rows(arena_.action, row, count, batch.action, at, shape_.action_dims);
   copy_rows(arena_.log_prob, row, count, batch.log_prob, at, shape_.action_dims);
   copy_rows(arena_.reward, row, count, batch.reward, at, 1);
-  copy_rows(arena_.advantage, row, count, batch.advantage, at, 1);
-  copy_rows(arena_.target, row, count, batch.target, at, 1);
+  copy_rows(arena_.advantage, row, count, batch.advantage, at, shape_.stored);
+  copy_rows(arena_.target, row, count, batch.target, at, shape_.stored);
   copy_rows(arena_.version, row, count, batch.version, at, 1);
   for (std::size_t t = 0; t < count; ++t) {
     batch.env_step[at + t] = r.first_env_step + r.env_step_stride * static_cast<double>(offset + t);

@@ -26,6 +26,7 @@ struct ReplayShape {
   std::size_t observation_size = 0, action_dims = 0;
   Sampling sampling = Sampling::kSegments;
   std::vector<std::int64_t> choices = {};  // per action dimension, where actions are choices; checked on load
+  bool stored = true;                      // advantages and targets made at collection are kept
 };
 
 // Actor -> insert -> [FIFO over segments, capacity in transitions] -> sample -> Batch.

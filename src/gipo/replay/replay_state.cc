@@ -28,8 +28,8 @@ void ReplayBuffer::for_each_row_range(Rows& arena, std::size_t row, std::size_t 
   rows(arena.action, length, shape_.action_dims);
   rows(arena.log_prob, length, shape_.action_dims);
   rows(arena.reward, length, 1);
-  rows(arena.advantage, length, 1);
-  rows(arena.target, length, 1);
+  rows(arena.advantage, length, shape_.stored);
+  rows(arena.target, length, shape_.stored);
   rows(arena.version, length, 1);
 }
 

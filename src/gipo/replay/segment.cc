@@ -17,7 +17,9 @@ Segment::Segment(std::size_t capacity, std::size_t observation_size, std::size_t
       value(capacity + 1),
       advantage(capacity),
       target(capacity),
-      version(capacity) {}
+      version(capacity),
+      observation_sums(observation_size),
+      discounted_sums(1) {}
 
 bool Segment::finite(std::size_t observation_size, std::size_t action_dims) const {
   const auto all = [](const std::vector<float>& v, std::size_t n) {

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "gipo/policy/normaliser.h"
+
 namespace gipo {
 
 class ByteReader;
@@ -27,10 +29,12 @@ struct Segment {
   std::vector<float> log_prob;        // [T, action_dims] of the behaviour policy; the joint one is the row's sum
   std::vector<float> reward;          // [T] times env.reward_scale
   std::vector<float> discounted;      // [T] return of the episode so far; zeros unless env.normalise_rewards
-  std::vector<float> value;           // [T+1] by the critic at collection
-  std::vector<float> advantage;       // [T] GAE from these values
+  std::vector<float> value;           // [T+1] by the critic at collection; this and the next two where advantages
+  std::vector<float> advantage;       // [T] GAE from these values           are stored, zeros otherwise
   std::vector<float> target;          // [T]
   std::vector<std::int64_t> version;  // [T] of the behaviour policy
+
+  ColumnSums observation_sums, discounted_sums;  // of the T steps, once it is closed
 
   void clear() { length = 0, terminated = truncated = false; }
   // Every number that reaches the learner is finite.

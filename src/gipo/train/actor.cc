@@ -169,6 +169,17 @@ void Actor::close(Slot& slot, const Weights& weights) {
   s.incarnation = incarnation_;
   s.sequence = slot.sequence++;
   s.env_step_stride = static_cast<double>(plan_.envs());
+  s.observation_sums.set({s.observation.data(), s.length * plan_.env.observation_size});
+  if (plan_.config.env.normalise_rewards) s.discounted_sums.set({s.discounted.data(), s.length});
+  if (plan_.config.advantage.mode == "stored") make_advantages(s, weights);
+  if (spare_.empty()) spare_.emplace_back(plan_.segment_length, plan_.env.observation_size, plan_.env.action.dims());
+  finished_.push_back(std::move(s));
+  s = std::move(spare_.back());
+  spare_.pop_back();
+  s.clear();
+}
+
+void Actor::make_advantages(Segment& s, const Weights& weights) {
   const float* values = inference_.values(weights, {s.observation.data(), (s.length + 1) * plan_.env.observation_size});
   std::copy_n(values, s.length + 1, s.value.data());
   const AdvantageOptions& o = plan_.config.advantage;
@@ -177,18 +188,13 @@ void Actor::close(Slot& slot, const Weights& weights) {
                  [&](float r) { return scale.apply(r); });
   gae<float>({{reward_.data(), s.length}, {s.value.data(), s.length + 1}, s.terminated}, static_cast<float>(o.gamma),
              static_cast<float>(o.lambda), {s.advantage.data(), s.length}, {s.target.data(), s.length});
-  if (spare_.empty()) spare_.emplace_back(plan_.segment_length, plan_.env.observation_size, plan_.env.action.dims());
-  finished_.push_back(std::move(s));
-  s = std::move(spare_.back());
-  spare_.pop_back();
-  s.clear();
 }
 
 // The segment's own returns count too: at the start of a run there are no others.
 RewardScale Actor::reward_scale(const Segment& s, const Weights& weights) {
   if (!plan_.config.env.normalise_rewards) return {};
   returns_ = weights.returns;
-  returns_.add({s.discounted.data(), s.length});
+  returns_.add(s.discounted_sums);
   return RewardScale(returns_);
 }
 

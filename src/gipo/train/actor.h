@@ -82,6 +82,7 @@ class Actor {
   // The first observations; those of other processes may take their time.
   void look();
   void close(Slot& slot, const Weights& weights);
+  void make_advantages(Segment& s, const Weights& weights);
   RewardScale reward_scale(const Segment& s, const Weights& weights);
   void begin_episode(std::size_t i);
   void observe(const Slot& slot, float* out);

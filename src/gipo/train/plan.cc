@@ -283,8 +283,13 @@ std::int64_t Plan::total_env_steps() const {
 }
 
 ReplayShape Plan::replay_shape() const {
-  return {static_cast<std::size_t>(capacity), segment_length, env.observation_size, env.action.dims(), sampling,
-          model.distribution.choices};
+  return {static_cast<std::size_t>(capacity),
+          segment_length,
+          env.observation_size,
+          env.action.dims(),
+          sampling,
+          model.distribution.choices,
+          config.advantage.mode == "stored"};
 }
 
 std::size_t Plan::replay_bytes() const {
