@@ -210,20 +210,34 @@ void eigen_product(const T* a, const T* b, T* c, std::size_t n) {
 
 template <class T>
 double sum_of_squares(const T* values, std::size_t size) {
-  double sums[8] = {};
+  constexpr std::size_t kSums = 32;  // enough that none waits for its own last addition
+  double sums[kSums] = {};
   std::size_t i = 0;
-  for (; i + 8 <= size; i += 8) {
-    for (std::size_t k = 0; k < 8; ++k)
+  for (; i + kSums <= size; i += kSums) {
+    for (std::size_t k = 0; k < kSums; ++k)
       sums[k] += static_cast<double>(values[i + k]) * static_cast<double>(values[i + k]);
   }
   for (; i < size; ++i) sums[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+  for (std::size_t half = kSums / 2; half > 0; half /= 2) {
+    for (std::size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
+  }
+  return sums[0];
 }
 
 template <class T>
 void adamw(const AdamWStep<T>& s, const T* __restrict gradient, T* __restrict parameters, T* __restrict first,
            T* __restrict second, std::size_t size) {
-  for (std::size_t i = 0; i < size; ++i) {
+  std::size_t i = 0;
+  for (; i + kLanes<T> <= size; i += kLanes<T>) {
+    const Vec<T> g = load(gradient + i) * s.scale;
+    const Vec<T> m = s.beta1 * load(first + i) + (T(1) - s.beta1) * g;
+    const Vec<T> v = s.beta2 * load(second + i) + (T(1) - s.beta2) * g * g;
+    store(first + i, m);
+    store(second + i, v);
+    store(parameters + i,
+          s.keep * load(parameters + i) - s.rate * quotient(m, root_of(v * s.second_scale) + s.epsilon));
+  }
+  for (; i < size; ++i) {
     const T g = gradient[i] * s.scale;
     first[i] = s.beta1 * first[i] + (T(1) - s.beta1) * g;
     second[i] = s.beta2 * second[i] + (T(1) - s.beta2) * g * g;

@@ -15,11 +15,11 @@ constexpr std::size_t kRows = 6, kVectors = 4;  // of 32 registers
 constexpr std::size_t kRows = 6, kVectors = 2;  // of 16
 #endif
 // Steps of the inner sum after which the sums are put aside: a panel of b, this many rows high, stays in the caches.
-constexpr std::size_t kDepth = 256;
+constexpr std::size_t kDepth = 512;
 // Bytes between neighbours from which on they share few places of the cache, so that a copy side by side pays.
 constexpr std::size_t kFarApart = 2048;
-// Rows of a that meet one panel of b after the other while they stay in the second cache.
-constexpr std::size_t kGroup = 48 * kRows;
+// Rows of a that meet one panel of b after the other while they stay in the second cache, kDepth of each.
+constexpr std::size_t kGroup = 43 * kRows;
 // Layers with no more outputs than this are sums along the inputs, not products: they would not fill a vector.
 constexpr std::size_t kMostDots = 4;
 
@@ -237,17 +237,22 @@ void run_columns(const Sizes& n, const Right<T>& b, std::size_t d, Block<T>& blo
   }
 }
 
-// turned: for every kRows rows of a, which stand side by side, their `depth` columns one after the other.
+// turned: for every kRows rows of a, which stand side by side, their `depth` columns one after the other. Eight columns at
+// a time: their lines serve the next rows too, and more of them would not stay in the cache.
 template <class T>
 void turn_rows(const T* a, std::size_t a_column, std::size_t rows, std::size_t depth, T* turned) {
-  for (std::size_t r = 0; r < rows; r += kRows) {
-    const std::size_t count = rows - r < kRows ? rows - r : kRows;
-    for (std::size_t d = 0; d < depth; ++d, turned += kRows) {
-      const T* from = a + r + d * a_column;
-      if (count == kRows) {
-        __builtin_memcpy(turned, from, kRows * sizeof(T));
-      } else {
-        for (std::size_t k = 0; k < count; ++k) turned[k] = from[k];
+  for (std::size_t begin = 0; begin < depth; begin += 8) {
+    const std::size_t end = begin + 8 < depth ? begin + 8 : depth;
+    for (std::size_t r = 0; r < rows; r += kRows) {
+      const std::size_t count = rows - r < kRows ? rows - r : kRows;
+      for (std::size_t d = begin; d < end; ++d) {
+        const T* from = a + r + d * a_column;
+        T* to = turned + r * depth + d * kRows;
+        if (count == kRows) {
+          __builtin_memcpy(to, from, kRows * sizeof(T));
+        } else {
+          for (std::size_t k = 0; k < count; ++k) to[k] = from[k];
+        }
       }
     }
   }

@@ -106,6 +106,24 @@ inline Vec<float> quotient(Vec<float> a, Vec<float> b) {
 #endif
 }
 
+inline Vec<double> quotient(Vec<double> a, Vec<double> b) { return a / b; }
+
+// The square root of x >= 0, the same way.
+inline Vec<float> root_of(Vec<float> x) {
+#if defined(__AVX512F__)
+  x += 1e-30f;  // zero has no inverse root; far above what the processor is slow with
+  const Vec<float> inverse = (Vec<float>)_mm512_rsqrt14_ps((__m512)x), root = x * inverse;
+  return root + 0.5f * inverse * (x - root * root);
+#else
+  for (std::size_t i = 0; i < kLanes<float>; ++i) x[i] = std::sqrt(x[i]);
+  return x;
+#endif
+}
+inline Vec<double> root_of(Vec<double> x) {
+  for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::sqrt(x[i]);
+  return x;
+}
+
 // tanh as x P(x^2) / Q(x^2), fitted over |x| <= 7.9 and constant beyond; the error is below 4e-7, and |tanh| below 1.
 inline Vec<float> tanh_of(Vec<float> x) {
   const Vec<float> limit = splat(7.9f);
