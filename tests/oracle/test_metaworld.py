@@ -113,7 +113,7 @@ def test_envpool_is_the_package(task):
         assert found.early < 1e-2
         assert found.definition_differs == 0
         returns = np.mean(found.returns, axis=0)
-        assert abs(returns[0] - returns[1]) < 0.05 * returns.max() + 10
+        assert abs(returns[0] - returns[1]) < 0.05 * returns.max() + 0.01 * 5000  # the most that an episode can have
         if scripted:
             assert np.mean(found.success, axis=0) == pytest.approx([1, 1], abs=0.34), "the script solves most starts"
 
