@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("GIPO_BUILD_DIR", "build/release")
+
+# Where these tests were started with Ctrl-C ignored, so would be what they start: a handler is not passed on, "ignored" is.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A run of well under a second.
 TINY = {

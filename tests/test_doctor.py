@@ -208,7 +208,7 @@ def test_replay_bin_is_as_documented(gipo, regime):
     r.values("QQ")
     inserted_observations = r.values("d")
     assert len(r.array("d")) == len(r.array("d")) == 4
-    assert (r.values("d"), r.array("d"), r.array("d")) == (inserted_observations, [0], [0])
+    assert (r.values("d"), r.array("d"), r.array("d")) == (0, [0], [0])  # rewards are not normalised
     inserted, evicted, segments = r.values("QQQ")
     assert inserted == inserted_observations
     held = 0
@@ -216,8 +216,9 @@ def test_replay_bin_is_as_documented(gipo, regime):
         row, length, first, stride, env, incarnation, sequence, flags = r.values("QQddQQQQ")
         assert (row, incarnation, stride) == (0, 0, state_envs(regime)) and flags in range(4) and first >= 0
         assert len(r.array("f")) == 4 * (length + 1)
-        for kind in "fffffq":  # action, log-prob, reward, advantage, target, version
-            assert len(r.array(kind)) == length
+        stored = length if regime == "on_policy" else 0
+        for kind, count in zip("fffffq", (length, length, length, stored, stored, length), strict=True):
+            assert len(r.array(kind)) == count  # action, log-prob, reward, advantage, target, version
         held += length
     assert held == inserted - evicted <= state["dial"]["capacity"]
     order = r.array("QQ")
