@@ -14,9 +14,8 @@ class ByteWriter;
 // The columns of some rows, summed up around the first of them.
 class ColumnSums {
  public:
-  explicit ColumnSums(std::size_t dims, std::span<const float> rows = {}) : from_(dims), sum_(dims), square_(dims) {
-    set(rows);
-  }
+  explicit ColumnSums(std::size_t dims) : from_(dims), sum_(dims), square_(dims) {}
+  ColumnSums(std::size_t dims, std::span<const float> rows) : ColumnSums(dims) { set(rows); }
   void set(std::span<const float> rows);  // [n, dims]
 
  private:
