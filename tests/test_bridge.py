@@ -108,6 +108,11 @@ def test_a_task_without_success_says_nothing_of_it(gipo):
     assert "success" not in "".join((run / n).read_text() for n in ("episodes.jsonl", "metrics.jsonl", "summary.json"))
 
 
+def test_the_start_of_workers_is_not_taken_for_the_cost_of_a_step(gipo):
+    done = gipo("train", "--dry-run", "--json", *settings(TINY | {"env.id": SAMPLES + "Base", "learner.updates": 2000}))
+    assert json.loads(done.stdout)["estimated_seconds"] < 60  # starting one takes a tenth of a second, a step a thousandth
+
+
 def test_resume_begins_new_episodes_and_says_so(gipo):
     options = {"env.id": SAMPLES + "Base", "env.options.length": 20, "checkpoint.every_updates": 50}
     done = gipo("train", "--name", "r", *settings(TINY | options))
