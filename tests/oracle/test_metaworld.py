@@ -20,6 +20,8 @@ OBJECT, GOAL = slice(4, 7), slice(36, 39)  # of the observation
 # The package reads the handle's place before it has moved it, so that its first observation, and the copy of it in the
 # second, lack the 0.2 that the window is open by.
 STALE_START = {"window-close": [4, 22]}
+# EnvPool's return less the package's, of random actions: far from the object its grasping part of the reward is larger.
+KNOWN_RETURN_DIFFERENCE = {"pick-place": 19}
 
 
 def envpool_id(task):
@@ -113,7 +115,8 @@ def test_envpool_is_the_package(task):
         assert found.early < 1e-2
         assert found.definition_differs == 0
         returns = np.mean(found.returns, axis=0)
-        assert abs(returns[0] - returns[1]) < 0.05 * returns.max() + 0.01 * 5000  # the most that an episode can have
+        known = 0 if scripted else KNOWN_RETURN_DIFFERENCE.get(task, 0)
+        assert abs(returns[0] - returns[1] - known) < 0.05 * returns.max() + 10
         if scripted:
             assert np.mean(found.success, axis=0) == pytest.approx([1, 1], abs=0.34), "the script solves most starts"
 
