@@ -178,7 +178,7 @@ void run_rows(const Block<T>& block, std::size_t rows) {
 template <class T, std::size_t Vectors>
 void run_panel(Block<T>& block, std::size_t rows, std::size_t a_step) {
   for (std::size_t r = 0; r < rows; r += kRows) {
-    for (std::size_t k = kRows; Vectors == kVectors && !block.first && k < 2 * kRows; ++k) {
+    for (std::size_t k = kRows; Vectors == kVectors && k < 2 * kRows; ++k) {
       for (std::size_t i = 0; i < kWidth<T>; i += kLanes<T>) {  // the next sums, before they are needed
         __builtin_prefetch(block.c.data + k * block.c.row + i, 1);
       }
