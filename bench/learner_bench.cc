@@ -18,11 +18,12 @@ void update(benchmark::State& state) {
   const LearnerSetup setup = made_up_setup(8, ActionSpace::discrete(2), {width, width}, rows);
   ThreadPool pool(1);
   const auto learner = make_learner(setup, RandomStream(1), pool);
-  const Batch batch = made_up_batch(rows, setup.model);
+  Batch batch = made_up_batch(rows, setup.model);
 
   // Medians of single updates: an interruption by the machine falls on one of them and is left out.
   std::vector<double> plain, diagnosed;
   const auto seconds = [&](bool diagnose) {
+    for (std::int64_t& version : batch.version) ++version;  // as old as before
     const auto begin = std::chrono::steady_clock::now();
     learner->update(batch, {0, diagnose});
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -1,12 +1,15 @@
 #include "gipo/objective/diagnostics.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string_view>
 
 #include "gipo/core/error.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/stats/fast_exp.h"
 #include "gipo/stats/sort_keys.h"
 
 namespace gipo {
@@ -86,48 +89,82 @@ bool belongs(std::size_t classes, Subset subset) {
   return subset == Subset::kAll || (classes & (subset == Subset::kNew ? 1u : 2u)) != 0;
 }
 
-// The first of the seven edges that is not below the value, by bisection; NaN falls into the last column.
-std::size_t column(const std::array<double, 7>& edges, double value) {
-  std::size_t k = !(value <= edges[3]) ? 4 : 0;
-  k += !(value <= edges[k + 1]) ? 2 : 0;
-  k += !(value <= edges[k]) ? 1 : 0;
+// The greatest float that is not above a value >= 0: a float exceeds the one where it exceeds the other.
+constexpr float at_most(double value) {
+  const float near = static_cast<float>(value);
+  return static_cast<double>(near) <= value ? near : std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) - 1);
+}
+constexpr std::array<float, 7> at_most(const std::array<double, 7>& values) {
+  std::array<float, 7> out{};
+  for (std::size_t k = 0; k < 7; ++k) out[k] = at_most(values[k]);
+  return out;
+}
+
+// How many of the edges the value exceeds; NaN exceeds them all.
+inline std::uint32_t column(const std::array<float, 7>& edges, float value) {
+  std::uint32_t k = 0;
+  for (const float edge : edges) k += !(value <= edge);
   return k;
 }
 
+// Four counts in one number.
+constexpr unsigned kNearZero = 0, kZero = 8, kSuppressed = 16, kClipped = 24;
+constexpr std::size_t kMostCounted = 255;
+double count_of(std::uint32_t counts, unsigned which) { return (counts >> which) & 0xff; }
+
+// For each entry its ratio, 1 in each count that it belongs to, and its columns in the histograms: of the contribution
+// times eight, plus that of the log ratio. Nothing here depends on another entry, so that the loop becomes vectors.
+void classify(const DiagnosticsInput& in, float* __restrict rhos, std::uint32_t* __restrict counts,
+              std::uint32_t* __restrict columns) {
+  constexpr float limit = static_cast<float>(kMaxLogRatio), most = std::numeric_limits<float>::max();
+  constexpr std::array<float, 7> contributions = at_most(kContributionEdges), log_ratios = at_most(kLogRatioEdges);
+  constexpr float tau_u = at_most(kTauU), tau_m = at_most(kTauM);
+  const float epsilon = at_most(in.epsilon);
+  const std::uint32_t any_zero = in.clips_to_zero ? 1 : 0;
+  const std::size_t n = in.log_ratio.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const float x = in.log_ratio[i], m = std::abs(in.multiplier[i]), a = std::abs(in.advantage[i]), u = m * a;
+    const float low = x < -limit ? -limit : x, rho = fast_exp(low > limit ? limit : low);
+    const std::uint32_t zero = m == 0, finite = (std::abs(x) <= most) & (a <= most);
+    const std::uint32_t underflow = (m > 0) & (a > 0) & (u <= 0);  // of a contribution that is not zero
+    rhos[i] = rho;
+    // A zero is the clip's own, or what float left of a tiny weight: told apart, never added up.
+    counts[i] = static_cast<std::uint32_t>(u <= tau_u) << kNearZero | (zero & (any_zero | finite)) << kZero |
+                static_cast<std::uint32_t>((m > 0) & (m <= tau_m)) << kSuppressed |
+                static_cast<std::uint32_t>(std::abs(rho - 1) > epsilon) << kClipped;
+    columns[i] = (column(contributions, u) + underflow) * 8 + column(log_ratios, std::abs(x));
+  }
+}
+
 // Entries from `begin` to `end`, all of one age, into `s` and into the histograms' rows of that age.
-void add_entries(Summary& s, const DiagnosticsInput& in, std::span<const float> rhos, std::size_t begin,
-                 std::size_t end, std::span<std::uint32_t, 8> contributions, std::span<std::uint32_t, 8> log_ratios) {
-  // Without branches (& rather than &&) or calls, so that sums stay in registers: nothing here can be predicted.
-  constexpr float most = std::numeric_limits<float>::max();
-  double ratio = 0, ratio_max = s.ratio_max, log_ratio = 0, sum = 0, squares = 0;
-  unsigned near_zero = 0, zeros = 0, finite_zeros = 0, suppressed = 0, clipped = 0;
-  for (std::size_t i = begin; i < end; ++i) {
-    const float x = in.log_ratio[i], m = std::abs(in.multiplier[i]), a = std::abs(in.advantage[i]);
-    const double rho = rhos[i];
-    const double u = static_cast<double>(m) * static_cast<double>(a);  // no product of two floats underflows in double
-    const bool zero = m == 0;
-    ratio += rho;
-    ratio_max = std::max(ratio_max, rho);
-    log_ratio += x;
-    sum += u;
-    squares += u * u;
-    near_zero += u <= kTauU;
-    zeros += zero;
-    finite_zeros += zero & (std::abs(x) <= most) & (a <= most);
-    suppressed += (m > 0) & (m <= kTauM);
-    clipped += std::abs(rho - 1) > in.epsilon;
-    ++contributions[column(kContributionEdges, u)];
-    ++log_ratios[column(kLogRatioEdges, std::abs(static_cast<double>(x)))];
+void add_entries(Summary& s, const DiagnosticsInput& in, const float* rhos, const std::uint32_t* counts,
+                 const std::uint32_t* columns, std::size_t begin, std::size_t end,
+                 std::array<std::uint32_t, 8>& contributions, std::array<std::uint32_t, 8>& log_ratios) {
+  double ratio = 0, log_ratio = 0, sum = 0, squares = 0;
+  float ratio_max = 0;
+  for (std::size_t i = begin; i < end;) {
+    std::uint32_t counted = 0;
+    for (const std::size_t stop = std::min(end, i + kMostCounted); i < stop; ++i) {
+      // No product of two floats underflows in double.
+      const double u = std::abs(static_cast<double>(in.multiplier[i]) * static_cast<double>(in.advantage[i]));
+      ratio += rhos[i];
+      ratio_max = std::max(ratio_max, rhos[i]);
+      log_ratio += in.log_ratio[i];
+      sum += u;
+      squares += u * u;
+      counted += counts[i];
+      ++contributions[columns[i] / 8];
+      ++log_ratios[columns[i] % 8];
+    }
+    s.near_zero_frac += count_of(counted, kNearZero);
+    (in.clips_to_zero ? s.dead_frac : s.underflow_frac) += count_of(counted, kZero);
+    s.suppressed_frac += count_of(counted, kSuppressed);
+    s.clip_frac += count_of(counted, kClipped);
   }
   s.entries += static_cast<double>(end - begin);
   s.ratio_mean += ratio;
-  s.ratio_max = ratio_max;
+  s.ratio_max = std::max<double>(s.ratio_max, ratio_max);
   s.log_ratio_mean += log_ratio;
-  s.near_zero_frac += near_zero;
-  // A zero is the clip's own, or what float left of a tiny weight: told apart, never added up.
-  (in.clips_to_zero ? s.dead_frac : s.underflow_frac) += in.clips_to_zero ? zeros : finite_zeros;
-  s.suppressed_frac += suppressed;
-  s.clip_frac += clipped;
   s.contribution_sum += sum;
   s.contribution_squares += squares;
 }
@@ -207,18 +244,26 @@ void add_log_ratios(Summaries& summaries, std::span<const std::uint64_t> keys, s
   add_quantiles(summaries[2], old.first(old_count));
 }
 
-// `keys`: gaps in ascending order, tagged with their classes: the new are the first, the old the last.
-void add_gaps(Summaries& summaries, std::span<const std::uint64_t> keys) {
-  std::size_t fresh = 0, old = 0;
-  for (const std::uint64_t key : keys) {
-    fresh += belongs(tag_of(key), Subset::kNew);
-    old += belongs(tag_of(key), Subset::kOld);
+// Counts of the pool's gaps and their 95% quantiles: the greatest twentieth of them is all that these need of old gaps,
+// and new ones have three values. `top`: space.
+void add_gaps(Summaries& summaries, std::span<const std::int64_t> pool, std::int64_t t_old,
+              std::vector<std::int64_t>& top) {
+  std::array<std::size_t, kNewGap + 1> up_to{};  // new gaps of at most so much
+  std::size_t old = 0;
+  for (const std::int64_t gap : pool) {
+    for (std::size_t k = 0; k < up_to.size(); ++k) up_to[k] += gap <= static_cast<std::int64_t>(k);
+    old += gap >= t_old;
   }
-  const std::array subsets = {keys, keys.first(fresh), keys.last(old)};
+  top.resize(pool.size() / 20 + 2);
+  std::partial_sort_copy(pool.begin(), pool.end(), top.begin(), top.end(), std::greater<>());
+  const std::array counts = {pool.size(), up_to.back(), old};
   for (std::size_t k = 0; k < summaries.size(); ++k) {
-    const auto gap = [&](std::size_t i) { return static_cast<double>(number_of(subsets[k][i])); };
-    summaries[k].pooled = static_cast<double>(subsets[k].size());
-    if (!subsets[k].empty()) summaries[k].gap_p95 = sorted_quantile(subsets[k].size(), 0.95, gap);
+    summaries[k].pooled = static_cast<double>(counts[k]);
+    if (counts[k] == 0) continue;
+    summaries[k].gap_p95 = sorted_quantile(counts[k], 0.95, [&](std::size_t i) {
+      if (kSubsets[k].first != Subset::kNew) return static_cast<double>(top[counts[k] - 1 - i]);
+      return static_cast<double>(std::upper_bound(up_to.begin(), up_to.end(), i) - up_to.begin());
+    });
   }
 }
 
@@ -247,9 +292,10 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   contribution_ = {};
   log_ratio_ = {};
 
-  constexpr float limit = static_cast<float>(kMaxLogRatio);
   rho_.resize(entries);
-  for (std::size_t i = 0; i < entries; ++i) rho_[i] = std::exp(std::clamp(in.log_ratio[i], -limit, limit));
+  counts_.resize(entries);
+  columns_.resize(entries);
+  classify(in, rho_.data(), counts_.data(), columns_.data());
 
   // One pass for histograms and sums, the sums apart for each combination of new and old. Neighbours in a segment are
   // about as old, and are added up together.
@@ -259,8 +305,10 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   for (std::size_t begin = 0, end = 0; begin < samples; begin = end) {
     const std::size_t row = age_row(in.gap[begin], rows_per_update), tag = classes(in.gap[begin], in.t_old);
     double gaps = 0, ages = 0;
-    for (; end < samples && age_row(in.gap[end], rows_per_update) == row && classes(in.gap[end], in.t_old) == tag;
-         ++end) {
+    const auto alike = [&](std::int64_t gap) {
+      return gap == in.gap[begin] || (age_row(gap, rows_per_update) == row && classes(gap, in.t_old) == tag);
+    };
+    for (; end < samples && alike(in.gap[end]); ++end) {
       gaps += static_cast<double>(in.gap[end]);
       ages += in.age[end];
     }
@@ -268,9 +316,10 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
     part.samples += static_cast<double>(end - begin);
     part.gap_mean += gaps;
     part.age_mean += ages;
-    add_entries(part, in, rho_, begin * in.dims, end * in.dims, contribution_[row], log_ratio_[row]);
+    add_entries(part, in, rho_.data(), counts_.data(), columns_.data(), begin * in.dims, end * in.dims,
+                contribution_[row], log_ratio_[row]);
     for (std::size_t i = begin * in.dims; i < end * in.dims; ++i)
-      keys_[i] = float_key(in.log_ratio[i], static_cast<std::uint32_t>(tag));
+      keys_[i] = float_key(in.log_ratio[i], static_cast<std::uint16_t>(tag));
   }
 
   Summaries summaries;
@@ -279,12 +328,7 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   sorted_.resize(3 * entries);
   add_log_ratios(summaries, keys_, sorted_);
   const std::span<const std::int64_t> pool = in.gap_pool.empty() ? in.gap : in.gap_pool;
-  keys_.resize(pool.size());
-  key_scratch_.resize(pool.size());
-  for (std::size_t i = 0; i < pool.size(); ++i)
-    keys_[i] = number_key(pool[i], static_cast<std::uint32_t>(classes(pool[i], in.t_old)));
-  sort_keys(keys_, key_scratch_);
-  add_gaps(summaries, keys_);
+  add_gaps(summaries, pool, in.t_old, top_gaps_);
 
   // The same figures for all, new and old; then those that stand once.
   std::size_t next = 0;

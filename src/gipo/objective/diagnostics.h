@@ -49,9 +49,11 @@ class Diagnostics {
 
  private:
   std::vector<std::pair<std::string, double>> figures_;
-  std::vector<std::uint64_t> keys_, key_scratch_;  // log ratios, then gaps, to be sorted
   std::vector<float> rho_;                         // [N * dims]
+  std::vector<std::uint32_t> counts_, columns_;    // [N * dims] what each adds to the counts and histograms
+  std::vector<std::uint64_t> keys_, key_scratch_;  // log ratios to be sorted
   std::vector<float> sorted_;                      // log ratios: all, new, old
+  std::vector<std::int64_t> top_gaps_;             // the greatest of the pool
   AgeHistogram contribution_{}, log_ratio_{};
 };
 
