@@ -269,11 +269,10 @@ template <class T>
 void CpuLearner<T>::record_gaps(const Batch& batch) {
   const std::size_t stride = std::clamp<std::size_t>(batch.size / 4, 1, 64);
   const std::size_t most = kGapPoolUpdates * ((batch.size + stride - 1) / stride);
+  for (std::size_t i = 0; i < batch.size; ++i) gap_[i] = version_ - batch.version[i];
   // Another place in every batch: its first step always begins a segment, so that short ones would count too much.
   const std::size_t first = static_cast<std::size_t>(version_) * 37 % stride;
-  for (std::size_t i = 0; i < batch.size; ++i) {
-    gap_[i] = version_ - batch.version[i];
-    if ((i + first) % stride != 0) continue;
+  for (std::size_t i = (stride - first) % stride; i < batch.size; i += stride) {
     if (gap_pool_.size() < most) {
       gap_pool_.push_back(gap_[i]);
     } else {
