@@ -1,10 +1,12 @@
 """PyTorch eager on one thread: one PPO update, or the policy's forward pass. Prints one JSON object.
 
-    peer_torch.py learner|inference ROWS SECONDS
+    peer_torch.py learner|module|calls ROWS SECONDS
 
-Every setting below that could be the faster one is timed, and the fastest counts.
+`module` is the policy as it is written in PyTorch, `calls` the same without modules: bare functions, in place. Every
+setting below that could be the faster one is timed, and the fastest counts.
 """
 
+import contextlib
 import itertools
 import json
 import statistics
@@ -65,13 +67,15 @@ def learner(rows, optimizer, foreach_clip):
     return update
 
 
-def inference(rows, functional):
+def module(rows):
     """The policy's outputs for `rows` observations that are in a tensor already."""
     actor, observation = network(ACTIONS), torch.randn(rows, OBSERVATION)
-    if not functional:
-        return lambda: actor(observation)
-    (w0, b0), (w1, b1), (w2, b2) = [(layer.weight.t(), layer.bias) for layer in actor[::2]]
-    addmm = torch.addmm
+    return lambda: actor(observation)
+
+
+def calls(rows):
+    (w0, b0), (w1, b1), (w2, b2) = [(layer.weight.t(), layer.bias) for layer in network(ACTIONS)[::2]]
+    observation, addmm = torch.randn(rows, OBSERVATION), torch.addmm
     return lambda: addmm(b2, addmm(b1, addmm(b0, observation, w0).tanh_(), w1).tanh_(), w2)
 
 
@@ -81,13 +85,17 @@ def main():
     torch.manual_seed(1)
     if what == "learner":
         variants = {
-            f"{optimizer} AdamW, {'foreach' if clip else 'plain'} clip": learner(rows, optimizer, clip)
-            for optimizer, clip in itertools.product(("fused", "foreach"), (True, False))
+            f"{adam} AdamW, {'foreach' if clip else 'plain'} clip": (contextlib.nullcontext, learner(rows, adam, clip))
+            for adam, clip in itertools.product(("fused", "foreach"), (True, False))
         }
     else:
-        torch.inference_mode(True).__enter__()
-        variants = {"nn.Sequential": inference(rows, False), "torch.addmm": inference(rows, True)}
-    times = {name: median_seconds(call, seconds / len(variants)) for name, call in variants.items()}
+        name, call = ("nn.Sequential", module(rows)) if what == "module" else ("bare torch.addmm", calls(rows))
+        guards = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+        variants = {f"{name}, {guard}": (guards[guard], call) for guard in guards}
+    times = {}
+    for name, (guard, call) in variants.items():
+        with guard():
+            times[name] = median_seconds(call, seconds / len(variants))
     best = min(times, key=times.get)
     value = 1 / times[best] if what == "learner" else 1e6 * times[best]
     print(json.dumps({"value": value, "version": torch.__version__, "settings": best}))

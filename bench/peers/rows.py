@@ -105,10 +105,14 @@ def learner(m: Measure) -> list[Row]:
 
 
 def inference(m: Measure) -> list[Row]:
-    """The policy's outputs for 1 and 16 observations, 64x64."""
+    """The policy's outputs for 1 and 16 observations, 64x64: against a module, and against bare calls."""
     wanted = {1: 80.0, 16: 13.0}
-    rows = [Row(f"inference 64x64 rows {n}", "PyTorch", "us", wanted=ratio) for n, ratio in wanted.items()]
-    return m.taking_turns(rows, [torch_eager(m, "inference", n) for n in wanted], "inference")
+    rows, peers = [], []
+    for what in ("module", "calls"):
+        for n, ratio in wanted.items():
+            rows.append(Row(f"inference 64x64 rows {n}", "PyTorch", "us", wanted=ratio if what == "module" else None))
+            peers.append(torch_eager(m, what, n))
+    return m.taking_turns(rows, peers, "inference")
 
 
 def pendulum(m: Measure) -> list[Row]:
