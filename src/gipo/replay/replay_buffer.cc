@@ -17,17 +17,6 @@ constexpr std::uint64_t kTerminated = 1, kTruncated = 2;
 
 }  // namespace
 
-template <class Other, class F>
-void ReplayBuffer::Arena::for_each(const ReplayShape& shape, Other& other, F&& f) {
-  f(observation, other.observation, shape.observation_size);
-  f(action, other.action, shape.action_dims);
-  f(log_prob, other.log_prob, shape.action_dims);
-  f(reward, other.reward, std::size_t{1});
-  f(advantage, other.advantage, std::size_t{shape.stored});
-  f(target, other.target, std::size_t{shape.stored});
-  f(version, other.version, std::size_t{1});
-}
-
 ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
     : shape_(shape), random_(random), moments_(shape.observation_size) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0);
@@ -54,7 +43,7 @@ void ReplayBuffer::insert(const Segment& segment) {
   r.incarnation = segment.incarnation;
   r.sequence = segment.sequence;
   r.flags = (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0);
-  arena_.for_each(shape_, segment, [&](auto& held, const auto& given, std::size_t width) {
+  for_each_array(arena_, segment, [&](auto& held, const auto& given, std::size_t width) {
     copy_rows(given, 0, r.length, held, r.row, width);
   });
   copy_rows(segment.observation, r.length, 1, arena_.observation, r.row + r.length, shape_.observation_size);
@@ -99,11 +88,11 @@ std::size_t ReplayBuffer::find_rows(std::size_t needed) {
 // Moves what is held to the front of a larger arena, in order.
 void ReplayBuffer::grow(std::size_t rows) {
   Arena larger;
-  larger.for_each(shape_, larger, [&](auto& array, auto&, std::size_t width) { array.resize(rows * width); });
+  for_each_array(larger, larger, [&](auto& array, auto&, std::size_t width) { array.resize(rows * width); });
   std::size_t at = 0;
   for (std::size_t i = 0; i < record_count_; ++i) {
     Record& r = record(i);
-    larger.for_each(shape_, arena_, [&](auto& to, const auto& from, std::size_t width) {
+    for_each_array(larger, arena_, [&](auto& to, const auto& from, std::size_t width) {
       copy_rows(from, r.row, r.length + 1, to, at, width);
     });
     r.row = at;
@@ -170,14 +159,9 @@ ReplayBuffer::Step ReplayBuffer::next_of_epoch() {
 
 void ReplayBuffer::copy_steps(const Record& r, std::size_t offset, std::size_t count, std::size_t at,
                               Batch& batch) const {
-  const std::size_t row = r.row + offset;
-  copy_rows(arena_.observation, row, count, batch.observation, at, shape_.observation_size);
-  copy_rows(arena_.action, row, count, batch.action, at, shape_.action_dims);
-  copy_rows(arena_.log_prob, row, count, batch.log_prob, at, shape_.action_dims);
-  copy_rows(arena_.reward, row, count, batch.reward, at, 1);
-  copy_rows(arena_.advantage, row, count, batch.advantage, at, shape_.stored);
-  copy_rows(arena_.target, row, count, batch.target, at, shape_.stored);
-  copy_rows(arena_.version, row, count, batch.version, at, 1);
+  for_each_array(batch, arena_, [&](auto& to, const auto& from, std::size_t width) {
+    copy_rows(from, r.row + offset, count, to, at, width);
+  });
   for (std::size_t t = 0; t < count; ++t) {
     batch.env_step[at + t] = r.first_env_step + r.env_step_stride * static_cast<double>(offset + t);
   }

@@ -99,11 +99,19 @@ class ReplayBuffer {
     std::vector<float> action, log_prob;           // [rows, action_dims]
     std::vector<float> reward, advantage, target;  // [rows]
     std::vector<std::int64_t> version;             // [rows]
-
-    // f(this array, the same array of `other`, values per row)
-    template <class Other, class F>
-    void for_each(const ReplayShape& shape, Other& other, F&& f);
   };
+  // f(array of one, the same array of other, values per row), for all that a transition is made of. Either may be an
+  // Arena, a Segment or a Batch.
+  template <class One, class Other, class F>
+  void for_each_array(One& one, Other& other, F&& f) const {
+    f(one.observation, other.observation, shape_.observation_size);
+    f(one.action, other.action, shape_.action_dims);
+    f(one.log_prob, other.log_prob, shape_.action_dims);
+    f(one.reward, other.reward, std::size_t{1});
+    f(one.advantage, other.advantage, std::size_t{shape_.stored});
+    f(one.target, other.target, std::size_t{shape_.stored});
+    f(one.version, other.version, std::size_t{1});
+  }
   Arena arena_;
   std::size_t rows_ = 0;
 

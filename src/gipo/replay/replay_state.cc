@@ -21,16 +21,10 @@ constexpr std::int64_t kMostVersion = std::int64_t{1} << 62;
 // Calls f with the rows of one segment in every array: its steps, and for observations also the final one.
 template <class Rows, class F>
 void ReplayBuffer::for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const {
-  const auto rows = [&](auto& array, std::size_t count, std::size_t width) {
-    f(std::span(array).subspan(row * width, count * width));
-  };
-  rows(arena.observation, length + 1, shape_.observation_size);
-  rows(arena.action, length, shape_.action_dims);
-  rows(arena.log_prob, length, shape_.action_dims);
-  rows(arena.reward, length, 1);
-  rows(arena.advantage, length, shape_.stored);
-  rows(arena.target, length, shape_.stored);
-  rows(arena.version, length, 1);
+  for_each_array(arena, arena, [&](auto& array, auto&, std::size_t width) {
+    const std::size_t rows = static_cast<const void*>(&array) == &arena.observation ? length + 1 : length;
+    f(std::span(array).subspan(row * width, rows * width));
+  });
 }
 
 // Segments in order, each with its rows: independent of where the arena happens to hold them.
