@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "gipo/cli/commands.h"
-#include "gipo/cli/study_commands.h"
 #include "gipo/cli/table.h"
 #include "gipo/core/error.h"
 #include "gipo/stats/bootstrap.h"
@@ -19,12 +17,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kProfilePoints = 101;
-
-struct Arguments {
-  std::string file, normalise = "auto";
-  BootstrapOptions bootstrap;
-  bool json = false;
-};
 
 ScoreTable scaled(const ScoreFile& file, const std::string& path, std::string& how) {
   if (how == "auto") how = file.scales.empty() ? "none" : "reference";
@@ -89,7 +81,7 @@ Json profile_rows(const ScoreTable& table, const Estimates& e) {
   return rows;
 }
 
-void print_json(const Arguments& a, const ScoreTable& raw, const Estimates& e) {
+void print_json(const AggregateArguments& a, const ScoreTable& raw, const Estimates& e) {
   Json ranks = Json::array(), improvements = Json::array();
   const std::vector<std::size_t> order = ranking(e);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -125,7 +117,7 @@ void print_json(const Arguments& a, const ScoreTable& raw, const Estimates& e) {
 
 std::string in_words(const Estimate& e) { return fmt::format("{:.4f} [{:.4f}, {:.4f}]", e.value, e.low, e.high); }
 
-void print_text(const Arguments& a, const ScoreTable& raw, const Estimates& e) {
+void print_text(const AggregateArguments& a, const ScoreTable& raw, const Estimates& e) {
   const std::vector<std::size_t> order = ranking(e);
   Table tasks = {{"mean +- standard deviation of the runs"}};
   for (const std::string& task : raw.tasks) tasks[0].push_back(task);
@@ -153,7 +145,10 @@ void print_text(const Arguments& a, const ScoreTable& raw, const Estimates& e) {
              a.bootstrap.seed);
 }
 
-int aggregate(Arguments a) {
+}  // namespace
+
+int aggregate(const AggregateArguments& given) {
+  AggregateArguments a = given;
   const ScoreFile file = load_scores(a.file);
   const ScoreTable table = scaled(file, a.file, a.normalise);
   std::vector<double>& taus = a.bootstrap.taus;
@@ -167,28 +162,6 @@ int aggregate(Arguments a) {
     print_text(a, file.table, e);
   }
   return kDone;
-}
-
-}  // namespace
-
-void add_aggregate(CLI::App& app, std::function<int()>& chosen) {
-  const auto a = std::make_shared<Arguments>();
-  BootstrapOptions& b = a->bootstrap;
-  CLI::App* c = app.add_subcommand("aggregate", "IQM, intervals, profiles and ranks from a table of scores");
-  c->add_option("file", a->file, "Scores as JSON or CSV; docs/report.md")->required();
-  c->add_option("--normalise", a->normalise, "By the file's random and reference scores, by min and max, or not")
-      ->check(CLI::IsMember({"auto", "reference", "min_max", "none"}));
-  c->add_option("--repetitions", b.repetitions, "Of the bootstrap")->check(CLI::Range(1, 10'000'000));
-  c->add_option("--profile-repetitions", b.profile_repetitions, "Of the bootstrap of the profiles")
-      ->check(CLI::Range(1, 1'000'000));
-  c->add_option("--confidence", b.confidence, "Of the intervals")->check(number_in(0.5, 0.9999));
-  c->add_option("--target", b.target, "Score from which the optimality gap is zero")->check(number_in(-1e12, 1e12));
-  c->add_option("--seed", b.seed, "Of the bootstrap");
-  c->add_option("--taus", b.taus, "Scores at which profiles are taken, separated by commas")
-      ->delimiter(',')
-      ->check(number_in(-1e12, 1e12));
-  c->add_flag("--json", a->json, "Print one JSON object on stdout");
-  c->callback([a, &chosen] { chosen = [a] { return aggregate(*a); }; });
 }
 
 }  // namespace gipo::cli

@@ -1,12 +1,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "gipo/cli/commands.h"
-#include "gipo/cli/study_commands.h"
 #include "gipo/cli/table.h"
 #include "gipo/core/error.h"
 #include "gipo/objective/certificate.h"
@@ -17,15 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What is not given comes from the run, or is the default.
-struct Arguments {
-  std::string run;
-  std::optional<double> sigma, kl, kl_behaviour, kl_step, advantage_bound, discount, gain, alpha, bias, interval;
-  std::optional<std::int64_t> samples;
-  bool json = false;
-};
-
-CertificateInputs inputs(const Arguments& a) {
+CertificateInputs inputs(const CertifyArguments& a) {
   CertificateInputs in;
   if (!a.run.empty()) {
     in = measure_run(a.run);
@@ -52,7 +41,7 @@ struct Line {
   double value;
 };
 
-std::vector<Line> lines(const Arguments& a, const CertificateInputs& in) {
+std::vector<Line> lines(const CertifyArguments& a, const CertificateInputs& in) {
   std::vector<Line> all;
   if (a.sigma || !a.run.empty()) {
     const Certificate c = certify(in);
@@ -74,7 +63,9 @@ std::vector<Line> lines(const Arguments& a, const CertificateInputs& in) {
   return all;
 }
 
-int certify(const Arguments& a) {
+}  // namespace
+
+int certify(const CertifyArguments& a) {
   const CertificateInputs in = inputs(a);
   Json out = Json::object(), equations = Json::object();
   const bool with_sigma = a.sigma || !a.run.empty();
@@ -106,33 +97,6 @@ int certify(const Arguments& a) {
       fmt::print("KL is a mean over samples, not a maximum over states: an estimate of the bounds.\n");
   }
   return kDone;
-}
-
-}  // namespace
-
-void add_certify(CLI::App& app, std::function<int()>& chosen) {
-  const auto a = std::make_shared<Arguments>();
-  constexpr double kMost = 1e12;
-  CLI::App* c = app.add_subcommand("certify", "The paper's bounds as numbers, for given figures or a run of GIPO");
-  c->add_option("run", a->run, "Run folder to take the figures from; those given beside it win");
-  c->add_option("--sigma", a->sigma, "Width of the trust weight")->check(number_in(1e-3, 1e3));
-  c->add_option("--kl", a->kl, "delta = max KL(mu, pi')")->check(number_in(0, kMost));
-  c->add_option("--kl-behaviour", a->kl_behaviour, "max KL(mu, pi); --kl unless given")->check(number_in(0, kMost));
-  c->add_option("--kl-step", a->kl_step, "max KL(pi, pi'); 0 unless given")->check(number_in(0, kMost));
-  c->add_option("--advantage-bound", a->advantage_bound, "eps: |A| <= eps; 1 unless given")
-      ->check(number_in(1e-12, kMost));
-  c->add_option("--discount", a->discount, "0.99 unless given")->check(number_in(0, 0.9999999));
-  c->add_option("--gain", a->gain, "Surrogate gain L~(pi') - J(pi); 0 unless given")->check(number_in(-kMost, kMost));
-  c->add_option("--samples", a->samples, "N, 256 unless given")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
-  c->add_option("--alpha", a->alpha, "The interval holds with probability 1 - alpha; 0.05 unless given")
-      ->check(number_in(1e-12, 0.999));
-  c->add_option("--bias", a->bias, "Find the least sigma whose bound on E[1 - w] is at most this")
-      ->check(number_in(1e-12, kMost));
-  c->add_option("--interval", a->interval, "Find the greatest sigma whose interval is at most this")
-      ->check(number_in(1e-12, kMost));
-  c->add_flag("--json", a->json, "Print one JSON object on stdout");
-  c->callback([a, &chosen] { chosen = [a] { return certify(*a); }; });
 }
 
 }  // namespace gipo::cli

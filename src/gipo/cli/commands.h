@@ -5,10 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "gipo/stats/bootstrap.h"
+
 namespace gipo::cli {
 
 // Exit codes of the program.
 inline constexpr int kDone = 0, kFailed = 1, kUserMistake = 2, kInterrupted = 130;
+
+// Every command: what it is given and the function that runs it and returns the exit code. How the words of the command
+// line become these is in arguments.cc alone.
 
 struct TrainArguments {
   std::string config;                  // path; empty: defaults alone
@@ -53,5 +58,57 @@ struct ListArguments {
   bool json = false, markdown = false;
 };
 int list(const ListArguments& arguments);
+
+struct AggregateArguments {
+  std::string file, normalise = "auto";
+  BootstrapOptions bootstrap;
+  bool json = false;
+};
+int aggregate(const AggregateArguments& arguments);
+
+struct GridworldArguments {
+  double discount = 0.9;
+  std::vector<std::string> behaviours = {"A", "B", "C"};
+  std::string ppo = "0.2", sapo = "2:1,1:2", gipo = "0.1,0.3,0.5,1,2", figure;
+  bool optimal = false, json = false, csv = false;
+};
+int gridworld(const GridworldArguments& arguments);
+
+struct MultipliersArguments {
+  std::vector<std::string> surrogates;
+  double most = 3;  // of |log rho|
+  bool json = false;
+};
+int multipliers(const MultipliersArguments& arguments);
+
+// What is not given comes from the run, or is the default.
+struct CertifyArguments {
+  std::string run;
+  std::optional<double> sigma, kl, kl_behaviour, kl_step, advantage_bound, discount, gain, alpha, bias, interval;
+  std::optional<std::int64_t> samples;
+  bool json = false;
+};
+int certify(const CertifyArguments& arguments);
+
+struct SuiteArguments {
+  std::string file, out;
+  std::vector<std::string> tasks, methods, regimes;  // only these; empty: all
+  std::vector<std::int64_t> seeds;
+  int jobs = 0;  // runs at a time; 0: as many as there are cores
+  bool dry_run = false, retry = false, json = false, quiet = false;
+};
+int suite(const SuiteArguments& arguments);
+
+struct ReportArguments {
+  std::vector<std::string> folders;
+  std::string out;
+  bool json = false;
+};
+int report(const ReportArguments& arguments);
+
+struct ExportArguments {
+  std::string run, file;
+};
+int export_run(const ExportArguments& arguments);
 
 }  // namespace gipo::cli

@@ -1,12 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "gipo/cli/commands.h"
-#include "gipo/cli/study_commands.h"
 #include "gipo/cli/table.h"
 #include "gipo/core/options.h"
 #include "gipo/objective/surrogate.h"
@@ -15,12 +13,6 @@ namespace gipo::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct Arguments {
-  std::vector<std::string> surrogates;
-  double most = 3;  // of |log rho|
-  bool json = false;
-};
 
 // "gipo,sigma=0.5,pull_back=both"
 SurrogateOptions parse_surrogate(const std::string& text) {
@@ -35,7 +27,9 @@ SurrogateOptions parse_surrogate(const std::string& text) {
   return loaded.config.surrogate;
 }
 
-int multipliers(const Arguments& a) {
+}  // namespace
+
+int multipliers(const MultipliersArguments& a) {
   constexpr int kPoints = 241;
   std::vector<double> log_ratio(kPoints), positive(kPoints, 1), negative(kPoints, -1), m(kPoints), loss(kPoints);
   for (int i = 0; i < kPoints; ++i) log_ratio[static_cast<std::size_t>(i)] = a.most * (2.0 * i / (kPoints - 1) - 1);
@@ -58,18 +52,6 @@ int multipliers(const Arguments& a) {
     fmt::print("{}", as_csv(table));
   }
   return kDone;
-}
-
-}  // namespace
-
-void add_multipliers(CLI::App& study, std::function<int()>& chosen) {
-  const auto a = std::make_shared<Arguments>();
-  CLI::App* m = study.add_subcommand("multipliers", "The factor m of m A grad log pi against the ratio, as CSV");
-  m->add_option("surrogate", a->surrogates, "A name and its options, as in gipo,sigma=0.5; several may be given")
-      ->required();
-  m->add_option("--range", a->most, "Largest |log rho|")->check(number_in(1e-3, 20));
-  m->add_flag("--json", a->json, "Print one JSON object on stdout");
-  m->callback([a, &chosen] { chosen = [a] { return multipliers(*a); }; });
 }
 
 }  // namespace gipo::cli

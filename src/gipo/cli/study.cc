@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/python.h"
-#include "gipo/cli/study_commands.h"
 #include "gipo/cli/table.h"
 #include "gipo/study/grid_study.h"
 
@@ -13,13 +11,6 @@ namespace gipo::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct Arguments {
-  double discount = 0.9;
-  std::vector<std::string> behaviours = {"A", "B", "C"};
-  std::string ppo = "0.2", sapo = "2:1,1:2", gipo = "0.1,0.3,0.5,1,2", figure;
-  bool optimal = false, json = false, csv = false;
-};
 
 // One figure of the study. `state` and `component` are "all" for the whole.
 struct Row {
@@ -30,7 +21,7 @@ struct Row {
   Json truth, expectation, covariance;
 };
 
-std::vector<StudyMethod> chosen_methods(const Arguments& a) {
+std::vector<StudyMethod> chosen_methods(const GridworldArguments& a) {
   std::vector<StudyMethod> methods(1);
   methods[0].options.name = "no_clip";
   for (const auto& [name, list] : {std::pair{"ppo", a.ppo}, {"sapo", a.sapo}, {"gipo", a.gipo}}) {
@@ -93,7 +84,7 @@ Json policy_json(double discount) {
   return {{"values", values}, {"advantages", advantages}, {"visits", grid_visits(pi, discount)}};
 }
 
-Json study_json(const Arguments& a, const std::vector<Behaviour>& behaviours, const std::vector<Row>& rows) {
+Json study_json(const GridworldArguments& a, const std::vector<Behaviour>& behaviours, const std::vector<Row>& rows) {
   Json mixtures = Json::array(), out_rows = Json::array();
   for (const Behaviour& b : behaviours) {
     mixtures.push_back({{"name", b.name}, {"mixture", b.mixture}, {"probabilities", b.probabilities}});
@@ -157,7 +148,7 @@ std::vector<Best> best_of_each(const GridStudy& study, StudyFigure figure) {
           {"sapo", best_sapo(study, figure)}};
 }
 
-int optimal(const Arguments& a, const std::vector<Behaviour>& behaviours) {
+int optimal(const GridworldArguments& a, const std::vector<Behaviour>& behaviours) {
   Json out = Json::array();
   Table table = {{"behaviour, figure", "method of least mse", "bias", "variance", "mse", "GIPO's mse over it"}};
   for (const Behaviour& b : behaviours) {
@@ -189,7 +180,9 @@ int optimal(const Arguments& a, const std::vector<Behaviour>& behaviours) {
   return kDone;
 }
 
-int gridworld(const Arguments& a) {
+}  // namespace
+
+int gridworld(const GridworldArguments& a) {
   std::vector<Behaviour> behaviours;
   for (const std::string& text : a.behaviours) behaviours.push_back(parse_behaviour(text));
   if (a.optimal) return optimal(a, behaviours);
@@ -214,28 +207,6 @@ int gridworld(const Arguments& a) {
     print_text(behaviours, rows, a.discount);
   }
   return kDone;
-}
-
-}  // namespace
-
-void add_study(CLI::App& app, std::function<int()>& chosen) {
-  const auto a = std::make_shared<Arguments>();
-  CLI::App* study = app.add_subcommand("study", "Exact studies, without sampling");
-  study->require_subcommand(1);
-  CLI::App* c = study->add_subcommand("gridworld", "Bias and variance of every surrogate on the paper's 2x2 grid");
-  c->add_option("--discount", a->discount, "0.9 as in the paper's figure, 0.99 as in its training")
-      ->check(number_in(0, 1));
-  c->add_option("--behaviour", a->behaviours, "A, B, C or a mixture like rand:0.4,right:0.3,down:0.3; may be repeated")
-      ->allow_extra_args(false);
-  c->add_option("--ppo", a->ppo, "List of epsilon");
-  c->add_option("--sapo", a->sapo, "List of tau_pos:tau_neg");
-  c->add_option("--gipo", a->gipo, "List of sigma or sigma_pos:sigma_neg");
-  c->add_flag("--optimal", a->optimal, "Find the sigma, epsilon and temperatures of least mse for each behaviour");
-  c->add_option("--figure", a->figure, "Draw bias against variance into this file (.png or .svg)");
-  const auto json = c->add_flag("--json", a->json, "Print one JSON object on stdout");
-  c->add_flag("--csv", a->csv, "Print every row as CSV on stdout")->excludes(json);
-  c->callback([a, &chosen] { chosen = [a] { return gridworld(*a); }; });
-  add_multipliers(*study, chosen);
 }
 
 }  // namespace gipo::cli

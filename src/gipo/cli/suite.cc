@@ -7,14 +7,12 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
-#include "gipo/cli/study_commands.h"
 #include "gipo/cli/table.h"
 #include "gipo/core/files.h"
 #include "gipo/core/python.h"
@@ -32,13 +30,6 @@ std::atomic<int> signals{0};
 extern "C" void on_suite_signal(int) { signals.fetch_add(1); }
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-struct Arguments {
-  std::string file, out;
-  SuiteChoice choice;
-  int jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  bool dry_run = false, retry = false, json = false, quiet = false;
-};
 
 // The whole suite on stderr: one line that is refreshed on a terminal, a plain one now and then elsewhere, and a line
 // that stays for each run that ended.
@@ -107,7 +98,7 @@ const char* in_words(State state) {
   return state == State::kRunning ? "running" : "waiting";
 }
 
-int dry_run(const Suite& suite, const std::vector<RunView>& views, const Arguments& a) {
+int dry_run(const Suite& suite, const std::vector<RunView>& views, const SuiteArguments& a) {
   // Runs of one task and regime take much the same time, whatever the method: one of each is measured.
   std::map<std::pair<std::size_t, std::size_t>, double> seconds;
   double total = 0, left = 0;
@@ -163,8 +154,12 @@ int report(const Suite& suite, const std::vector<RunView>& views, bool json) {
   return failed > 0 ? kFailed : kDone;
 }
 
-int suite(const Arguments& a) {
-  const Suite suite = load_suite(a.file, a.out, a.choice);
+}  // namespace
+
+int suite(const SuiteArguments& given) {
+  SuiteArguments a = given;
+  if (a.jobs == 0) a.jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const Suite suite = load_suite(a.file, a.out, {a.tasks, a.methods, a.regimes, a.seeds});
   View view(suite, a.quiet || a.dry_run);
   RunnerHooks hooks;
   hooks.signals = &signals;
@@ -181,27 +176,6 @@ int suite(const Arguments& a) {
     return kInterrupted;
   }
   return report(suite, runner.views(), a.json);
-}
-
-}  // namespace
-
-void add_suite(CLI::App& app, std::function<int()>& chosen) {
-  const auto a = std::make_shared<Arguments>();
-  CLI::App* c =
-      app.add_subcommand("suite", "Run tasks x methods x regimes x seeds from one file; goes on after a kill");
-  c->add_option("file", a->file, "Suite as TOML; docs/suites.md")->required();
-  c->add_option("--out", a->out, "Folder of the suite; results/NAME unless given");
-  c->add_option("--task", a->choice.tasks, "Only this task of the file; may be given again")->allow_extra_args(false);
-  c->add_option("--method", a->choice.methods, "Only this method; may be given again")->allow_extra_args(false);
-  c->add_option("--regime", a->choice.regimes, "Only this regime; may be given again")->allow_extra_args(false);
-  c->add_option("--seed", a->choice.seeds, "Only this seed; may be given again")->allow_extra_args(false);
-  c->add_option("--jobs", a->jobs, "Runs at a time; as many as there are cores unless given")
-      ->check(CLI::Range(1, 1024));
-  c->add_flag("--retry", a->retry, "Take up failed runs of an earlier session again");
-  c->add_flag("--dry-run", a->dry_run, "Print the runs, their state and an estimate; create nothing");
-  c->add_flag("--json", a->json, "Print one JSON object on stdout");
-  c->add_flag("--quiet", a->quiet, "No progress on stderr");
-  c->callback([a, &chosen] { chosen = [a] { return suite(*a); }; });
 }
 
 }  // namespace gipo::cli

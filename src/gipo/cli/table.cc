@@ -1,7 +1,5 @@
 #include "gipo/cli/table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace gipo::cli {

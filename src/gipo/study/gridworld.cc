@@ -1,6 +1,6 @@
 #include "gipo/study/gridworld.h"
 
-#include <Eigen/Dense>
+#include <Eigen/LU>
 #include <cmath>
 
 #include "gipo/core/error.h"

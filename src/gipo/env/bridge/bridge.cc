@@ -12,6 +12,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/python.h"
+#include "gipo/env/bridge/process.h"
 
 namespace gipo {
 namespace {
@@ -29,6 +30,12 @@ Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t 
   return {{"id", env.id},    {"options", named},   {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
           {"count", 1},      {"threads", threads},  // of EnvPool
           {"try_out", false}};
+}
+
+Json layout(const Slots& s) {
+  return {{"bytes", s.bytes},        {"command", s.command_at}, {"flags", s.flags_at},
+          {"success", s.success_at}, {"seed", s.seed_at},       {"action", s.action_at},
+          {"reward", s.reward_at},   {"start", s.start_at},     {"observation", s.observation_at}};
 }
 
 std::vector<double> bounds(const Json& values, double missing) {
@@ -94,7 +101,7 @@ EnvSpec ask(const EnvOptions& env, const std::string& python, const Json& setup)
   Slots slots(1, spec.observation_size, spec.action.dims());
   slots.memory = process.share(slots.bytes);
   write_some_action(spec.action, slots.action(0));
-  process.tell(slots.layout());
+  process.tell(layout(slots));
   answer('T');
   return spec;
 }
@@ -121,7 +128,7 @@ EnvSpec bridged_spec(const EnvOptions& env, const OptionValues& options) {
 Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options, const EnvCrowd& crowd)
     : spec_(std::move(spec)),
       python_(find_python(env.python)),
-      setup_(setup_json(env, options, crowd.workers)),
+      setup_(std::make_unique<Json>(setup_json(env, options, crowd.workers))),
       crowd_(crowd),
       max_deaths_(env.max_deaths) {
   // A pool has threads: a second process would only split it.
@@ -151,11 +158,11 @@ std::uint64_t Bridge::rounds(std::size_t worker) const { return workers_[worker]
 
 // Its spaces are known, so all it needs is sent at once; what it answers is read when something is waited for.
 void Bridge::start(Worker& worker) {
-  Json setup = setup_;
+  Json setup = *setup_;
   setup["count"] = worker.slots.count;
   worker.process = std::make_unique<WorkerProcess>(python_, setup);
   worker.slots.memory = worker.process->share(worker.slots.bytes);
-  worker.process->tell(worker.slots.layout());
+  worker.process->tell(layout(worker.slots));
   for (std::size_t i = 0; i < worker.slots.count; ++i) write_seed(worker, i);
   worker.ordered = worker.sent = false;
   worker.rounds_before = worker.rounds;

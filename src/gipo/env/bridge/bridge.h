@@ -1,15 +1,17 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "gipo/core/config.h"
-#include "gipo/env/bridge/process.h"
 #include "gipo/env/bridge/slots.h"
 #include "gipo/env/env.h"
 
 namespace gipo {
+
+class WorkerProcess;
 
 // Whether a task is one of a Python package, simulated by worker processes: gymnasium:ID, python:MODULE:FACTORY,
 // envpool:ID.
@@ -71,7 +73,7 @@ class Bridge {
 
   EnvSpec spec_;
   std::string python_;
-  nlohmann::json setup_;
+  std::unique_ptr<const nlohmann::json> setup_;  // what every worker is told first
   EnvCrowd crowd_;
   std::int64_t max_deaths_;
   std::vector<Worker> workers_;

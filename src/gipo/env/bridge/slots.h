@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 
 namespace gipo {
@@ -37,12 +36,6 @@ struct Slots {
     place(observation_at, count * observation_size * sizeof(float));
     place(start_at, count * observation_size * sizeof(float));
     bytes = end;
-  }
-
-  nlohmann::json layout() const {
-    return {{"bytes", bytes},        {"command", command_at}, {"flags", flags_at},
-            {"success", success_at}, {"seed", seed_at},       {"action", action_at},
-            {"reward", reward_at},   {"start", start_at},     {"observation", observation_at}};
   }
 
   Command* command() const { return at<Command>(command_at); }          // [count]

@@ -1,0 +1,253 @@
+#include "gipo/cli/arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+
+#include "gipo/cli/commands.h"
+#include "gipo/env/mujoco/library.h"
+#include "gipo/train/version.h"
+
+// All of the command line, because each file that includes its parser takes many seconds to compile.
+namespace gipo::cli {
+namespace {
+
+using Chosen = std::function<int()>;  // the command that was named, with what it was given
+
+// What `command` fills while it is parsed and `run` is then called with. It lives as long as the command.
+template <class Arguments>
+Arguments& arguments_of(CLI::App* command, int (*run)(const Arguments&), Chosen& chosen) {
+  const auto arguments = std::make_shared<Arguments>();
+  command->callback([=, &chosen] { chosen = [=] { return run(*arguments); }; });
+  return *arguments;
+}
+
+// A number from low to high. Unlike CLI::Range it refuses NaN.
+CLI::Validator number_in(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) {
+        char* rest = nullptr;
+        const double value = std::strtod(text.c_str(), &rest);
+        if (!text.empty() && *rest == '\0' && value >= low && value <= high) return std::string();
+        return fmt::format("{} is not accepted: wanted a number from {} to {}", text, low, high);
+      },
+      fmt::format("[{} - {}]", low, high));
+}
+
+// Quotes what a shell would take apart, so that the saved command can be pasted.
+std::string command_line(int argc, char** argv) {
+  std::string line = "gipo";
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+") ==
+                                            std::string::npos;
+    std::string quoted;
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += plain ? " " + word : " '" + quoted + "'";
+  }
+  return line;
+}
+
+void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("train", "Train a policy; writes a run folder");
+  TrainArguments& a = arguments_of(c, train, chosen);
+  a.command_line = typed;
+  c->add_option("config", a.config, "TOML file with options; without one, the defaults");
+  c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false);
+  c->add_option("--seed", a.seed, "Root seed, the same as --set run.seed=N");
+  c->add_option("--name", a.name, "Name of the run folder, the same as --set run.name=NAME");
+  c->add_flag("--dry-run", a.dry_run, "Print the resolved config, the dial and an estimate; create nothing");
+  c->add_flag("--overwrite", a.overwrite, "Remove an earlier run folder of the same name first");
+  c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout");
+  c->add_flag("--quiet", a.quiet, "No progress on stderr");
+}
+
+void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("resume", "Go on with a run from its newest whole checkpoint");
+  ResumeArguments& a = arguments_of(c, resume, chosen);
+  a.command_line = typed;
+  c->add_option("run", a.run, "Run folder")->required();
+  c->add_option("--updates", a.updates, "Lengthen the run to this many updates");
+  c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout");
+  c->add_flag("--quiet", a.quiet, "No progress on stderr");
+}
+
+void add_eval(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("eval", "Play episodes with the policy of a run");
+  EvalArguments& a = arguments_of(c, eval, chosen);
+  c->add_option("run", a.run, "Run folder")->required();
+  c->add_option("--episodes", a.episodes, "Episodes to play")->check(CLI::Range(1, 1000000));
+  c->add_option("--seed", a.seed, "Seed of the episodes");
+  c->add_flag("--sampled", a.sampled, "Sample actions instead of taking the most likely");
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+}
+
+void add_doctor(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("doctor", "Check a run folder: what is whole, what is not, what to do");
+  DoctorArguments& a = arguments_of(c, doctor, chosen);
+  c->add_option("run", a.run, "Run folder")->required();
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+}
+
+void add_bench(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("bench", "Measure this machine: each figure beside a reference");
+  BenchArguments& a = arguments_of(c, bench, chosen);
+  c->add_option("names", a.names, "learner, inference, replay, env, train, scaling; without any, all");
+  c->add_flag("--json", a.json, "Print a JSON array on stdout");
+}
+
+void add_list(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("list", "Show what there is: envs, surrogates or options");
+  ListArguments& a = arguments_of(c, list, chosen);
+  c->add_option("what", a.what, "envs, surrogates or options")
+      ->required()
+      ->check(CLI::IsMember({"envs", "surrogates", "options"}));
+  c->add_flag("--json", a.json, "Print a JSON array on stdout");
+  c->add_flag("--markdown", a.markdown, "options, envs: print the page docs/options.md or docs/tasks.md");
+}
+
+void add_aggregate(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("aggregate", "IQM, intervals, profiles and ranks from a table of scores");
+  AggregateArguments& a = arguments_of(c, aggregate, chosen);
+  BootstrapOptions& b = a.bootstrap;
+  c->add_option("file", a.file, "Scores as JSON or CSV; docs/report.md")->required();
+  c->add_option("--normalise", a.normalise, "By the file's random and reference scores, by min and max, or not")
+      ->check(CLI::IsMember({"auto", "reference", "min_max", "none"}));
+  c->add_option("--repetitions", b.repetitions, "Of the bootstrap")->check(CLI::Range(1, 10'000'000));
+  c->add_option("--profile-repetitions", b.profile_repetitions, "Of the bootstrap of the profiles")
+      ->check(CLI::Range(1, 1'000'000));
+  c->add_option("--confidence", b.confidence, "Of the intervals")->check(number_in(0.5, 0.9999));
+  c->add_option("--target", b.target, "Score from which the optimality gap is zero")->check(number_in(-1e12, 1e12));
+  c->add_option("--seed", b.seed, "Of the bootstrap");
+  c->add_option("--taus", b.taus, "Scores at which profiles are taken, separated by commas")
+      ->delimiter(',')
+      ->check(number_in(-1e12, 1e12));
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+}
+
+void add_gridworld(CLI::App& study, Chosen& chosen) {
+  CLI::App* c = study.add_subcommand("gridworld", "Bias and variance of every surrogate on the paper's 2x2 grid");
+  GridworldArguments& a = arguments_of(c, gridworld, chosen);
+  c->add_option("--discount", a.discount, "0.9 as in the paper's figure, 0.99 as in its training")
+      ->check(number_in(0, 1));
+  c->add_option("--behaviour", a.behaviours, "A, B, C or a mixture like rand:0.4,right:0.3,down:0.3; may be repeated")
+      ->allow_extra_args(false);
+  c->add_option("--ppo", a.ppo, "List of epsilon");
+  c->add_option("--sapo", a.sapo, "List of tau_pos:tau_neg");
+  c->add_option("--gipo", a.gipo, "List of sigma or sigma_pos:sigma_neg");
+  c->add_flag("--optimal", a.optimal, "Find the sigma, epsilon and temperatures of least mse for each behaviour");
+  c->add_option("--figure", a.figure, "Draw bias against variance into this file (.png or .svg)");
+  CLI::Option* json = c->add_flag("--json", a.json, "Print one JSON object on stdout");
+  c->add_flag("--csv", a.csv, "Print every row as CSV on stdout")->excludes(json);
+}
+
+void add_multipliers(CLI::App& study, Chosen& chosen) {
+  CLI::App* c = study.add_subcommand("multipliers", "The factor m of m A grad log pi against the ratio, as CSV");
+  MultipliersArguments& a = arguments_of(c, multipliers, chosen);
+  c->add_option("surrogate", a.surrogates, "A name and its options, as in gipo,sigma=0.5; several may be given")
+      ->required();
+  c->add_option("--range", a.most, "Largest |log rho|")->check(number_in(1e-3, 20));
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+}
+
+void add_study(CLI::App& app, Chosen& chosen) {
+  CLI::App* study = app.add_subcommand("study", "Exact studies, without sampling");
+  study->require_subcommand(1);
+  add_gridworld(*study, chosen);
+  add_multipliers(*study, chosen);
+}
+
+void add_certify(CLI::App& app, Chosen& chosen) {
+  constexpr double kMost = 1e12;
+  CLI::App* c = app.add_subcommand("certify", "The paper's bounds as numbers, for given figures or a run of GIPO");
+  CertifyArguments& a = arguments_of(c, certify, chosen);
+  c->add_option("run", a.run, "Run folder to take the figures from; those given beside it win");
+  c->add_option("--sigma", a.sigma, "Width of the trust weight")->check(number_in(1e-3, 1e3));
+  c->add_option("--kl", a.kl, "delta = max KL(mu, pi')")->check(number_in(0, kMost));
+  c->add_option("--kl-behaviour", a.kl_behaviour, "max KL(mu, pi); --kl unless given")->check(number_in(0, kMost));
+  c->add_option("--kl-step", a.kl_step, "max KL(pi, pi'); 0 unless given")->check(number_in(0, kMost));
+  c->add_option("--advantage-bound", a.advantage_bound, "eps: |A| <= eps; 1 unless given")
+      ->check(number_in(1e-12, kMost));
+  c->add_option("--discount", a.discount, "0.99 unless given")->check(number_in(0, 0.9999999));
+  c->add_option("--gain", a.gain, "Surrogate gain L~(pi') - J(pi); 0 unless given")->check(number_in(-kMost, kMost));
+  c->add_option("--samples", a.samples, "N, 256 unless given")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
+  c->add_option("--alpha", a.alpha, "The interval holds with probability 1 - alpha; 0.05 unless given")
+      ->check(number_in(1e-12, 0.999));
+  c->add_option("--bias", a.bias, "Find the least sigma whose bound on E[1 - w] is at most this")
+      ->check(number_in(1e-12, kMost));
+  c->add_option("--interval", a.interval, "Find the greatest sigma whose interval is at most this")
+      ->check(number_in(1e-12, kMost));
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+}
+
+void add_suite(CLI::App& app, Chosen& chosen) {
+  CLI::App* c =
+      app.add_subcommand("suite", "Run tasks x methods x regimes x seeds from one file; goes on after a kill");
+  SuiteArguments& a = arguments_of(c, suite, chosen);
+  c->add_option("file", a.file, "Suite as TOML; docs/suites.md")->required();
+  c->add_option("--out", a.out, "Folder of the suite; results/NAME unless given");
+  c->add_option("--task", a.tasks, "Only this task of the file; may be given again")->allow_extra_args(false);
+  c->add_option("--method", a.methods, "Only this method; may be given again")->allow_extra_args(false);
+  c->add_option("--regime", a.regimes, "Only this regime; may be given again")->allow_extra_args(false);
+  c->add_option("--seed", a.seeds, "Only this seed; may be given again")->allow_extra_args(false);
+  c->add_option("--jobs", a.jobs, "Runs at a time; as many as there are cores unless given")
+      ->check(CLI::Range(1, 1024));
+  c->add_flag("--retry", a.retry, "Take up failed runs of an earlier session again");
+  c->add_flag("--dry-run", a.dry_run, "Print the runs, their state and an estimate; create nothing");
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+  c->add_flag("--quiet", a.quiet, "No progress on stderr");
+}
+
+void add_report(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("report", "One HTML page, figures and tables of a suite");
+  ReportArguments& a = arguments_of(c, report, chosen);
+  c->add_option("folder", a.folders, "Folder of a suite, results/NAME; several stand beside each other by regime")
+      ->required();
+  c->add_option("--out", a.out, "Folder for the report; report/ in the first folder unless given");
+  c->add_flag("--json", a.json, "Print the tables as one JSON object on stdout");
+}
+
+void add_export(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("export", "Write the policy of a run as one file for other programs");
+  ExportArguments& a = arguments_of(c, export_run, chosen);
+  c->add_option("run", a.run, "Run folder, or its policy.safetensors")->required();
+  c->add_option("file", a.file, "NAME.onnx, or NAME.safetensors for the weights")->required();
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app{"gipo: reinforcement learning from replay of any age"};
+  app.set_version_flag("--version",
+                       [] { return "gipo " + version() + " (" + commit() + ")\nMuJoCo " + mujoco_in_use(); });
+  app.require_subcommand(1);
+  app.footer("Options of a run: gipo list options. Documentation: docs/quickstart.md.");
+
+  Chosen chosen;
+  const std::string typed = command_line(argc, argv);
+  add_train(app, typed, chosen);
+  add_resume(app, typed, chosen);
+  add_eval(app, chosen);
+  add_doctor(app, chosen);
+  add_bench(app, chosen);
+  add_list(app, chosen);
+  add_aggregate(app, chosen);
+  add_study(app, chosen);
+  add_certify(app, chosen);
+  add_suite(app, chosen);
+  add_report(app, chosen);
+  add_export(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kDone : kUserMistake;
+  }
+  return chosen();
+}
+
+}  // namespace gipo::cli
