@@ -32,11 +32,11 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow fuzz bench peers lint \
-  format clean
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-aarch64 fuzz bench \
+  peers lint format clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
 
 setup:  ## install what is missing: Debian packages and .venv
 	@scripts/setup.sh
@@ -70,6 +70,9 @@ test-tsan: setup  ## tests of threads under the thread sanitizer
 test-slow: build  ## the tests labelled slow: whole learning runs
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS) -L '^slow$$'
 	@$(PYTHON) -m pytest -m slow || [[ $$? == 5 ]]  # 5: there are none
+
+test-aarch64: setup  ## unit tests for aarch64 on another processor, in an emulator
+	@tests/aarch64.sh
 
 # Warnings are g++'s business: clang has others, on code that is meant so.
 FUZZ_SECONDS ?= 60
