@@ -267,6 +267,8 @@ void add_gaps(Summaries& summaries, std::span<const std::int64_t> pool, std::int
   }
 }
 
+constexpr std::int64_t kNear = 32;  // about as far as neighbours in a segment are apart
+
 std::size_t age_row(std::int64_t gap, double rows_per_update) {
   const double eighths = static_cast<double>(gap) * rows_per_update;
   // In this order NaN, of a window of zero, becomes 0.
@@ -303,18 +305,25 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   const double rows_per_update = static_cast<double>(kAgeBins) / in.window;
   std::array<Summary, 4> parts;
   for (std::size_t begin = 0, end = 0; begin < samples; begin = end) {
-    const std::size_t row = age_row(in.gap[begin], rows_per_update), tag = classes(in.gap[begin], in.t_old);
-    double gaps = 0, ages = 0;
+    const std::int64_t first = in.gap[begin];
+    const std::size_t row = age_row(first, rows_per_update), tag = classes(first, in.t_old);
     const auto alike = [&](std::int64_t gap) {
-      return gap == in.gap[begin] || (age_row(gap, rows_per_update) == row && classes(gap, in.t_old) == tag);
+      return age_row(gap, rows_per_update) == row && classes(gap, in.t_old) == tag;
     };
-    for (; end < samples && alike(in.gap[end]); ++end) {
-      gaps += static_cast<double>(in.gap[end]);
+    // Both grow with the gap: what lies between two that are alike need not be asked.
+    const std::int64_t low = alike(first - kNear) ? first - kNear : first;
+    const std::int64_t high = alike(first + kNear) ? first + kNear : first;
+    std::int64_t gaps = 0;
+    double ages = 0;
+    for (; end < samples; ++end) {
+      const std::int64_t gap = in.gap[end];
+      if ((gap < low || gap > high) && !alike(gap)) break;
+      gaps += gap;
       ages += in.age[end];
     }
     Summary& part = parts[tag];
     part.samples += static_cast<double>(end - begin);
-    part.gap_mean += gaps;
+    part.gap_mean += static_cast<double>(gaps);
     part.age_mean += ages;
     add_entries(part, in, rho_.data(), counts_.data(), columns_.data(), begin * in.dims, end * in.dims,
                 contribution_[row], log_ratio_[row]);
