@@ -55,7 +55,11 @@ sys.exit(sys.version_info < (3, 11) or not os.path.exists(sysconfig.get_path("in
   return 1
 }
 
-installed() { [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
+# For this processor: packages for another may stand beside them.
+installed() {
+  dpkg-query -W -f '${Architecture} ${db:Status-Status}\n' "$1" 2>/dev/null |
+    grep -Eqx "(all|$(dpkg --print-architecture)) installed"
+}
 
 # The browser that the report's page is tested in, where it is not there but apt has it (Ubuntu's has not).
 wanted_browser() {
