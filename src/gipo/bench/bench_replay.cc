@@ -28,7 +28,10 @@ std::vector<BenchRow> bench_replay() {
     return BenchRow{name, 1e9 * seconds / static_cast<double>(count), "ns/transition", "memcpy of as many bytes",
                     copy / seconds};
   };
-  return {row("replay insert 64", insert, copy_in, kLength), row("replay sample 512", sample, copy_out, kBatch)};
+  const double held = static_cast<double>(replay.bytes()) / kCapacity;
+  return {row("replay insert 64", insert, copy_in, kLength),
+          row("replay sample 512", sample, copy_out, kBatch),
+          {"replay memory", held, "bytes/transition", "its payload", held / static_cast<double>(bytes)}};
 }
 
 }  // namespace gipo

@@ -20,14 +20,19 @@ constexpr std::uint64_t kTerminated = 1, kTruncated = 2;
 ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
     : shape_(shape), random_(random), moments_(shape.observation_size) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0);
-  // An eighth more than the steps themselves, for final observations; short segments may make it grow.
-  grow(shape.capacity + shape.capacity / 8 + 2 * (shape.segment_length + 1));
+  // A sixteenth more than the steps themselves, for final observations; short segments may make it grow.
+  grow(shape.capacity + shape.capacity / 16 + 2 * (shape.segment_length + 1));
   records_.resize(shape.capacity / shape.segment_length + 1);
 }
 
 std::size_t ReplayBuffer::bytes_per_transition(const ReplayShape& shape) {
   const std::size_t stored = shape.stored ? 2 : 0;
   return sizeof(float) * (shape.observation_size + 2 * shape.action_dims + 1 + stored) + sizeof(std::int64_t);
+}
+
+std::size_t ReplayBuffer::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return rows_ * bytes_per_transition(shape_) + records_.size() * sizeof(Record) + order_.capacity() * sizeof(Step);
 }
 
 void ReplayBuffer::insert(const Segment& segment) {
@@ -81,7 +86,7 @@ std::size_t ReplayBuffer::find_rows(std::size_t needed) {
   } else if (oldest - next_row_ > needed) {  // free: [next_row_, oldest)
     return next_row_;
   }
-  grow(rows_ + rows_ / 2 + needed);
+  grow(rows_ + rows_ / 16 + needed);
   return next_row_;
 }
 

@@ -57,6 +57,7 @@ class ReplayBuffer {
   std::uint32_t fingerprint() const;  // checksum of what save writes
 
   static std::size_t bytes_per_transition(const ReplayShape& shape);
+  std::size_t bytes() const;  // of memory, for all that is or can be held
 
  private:
   struct Record {  // one segment held

@@ -87,6 +87,19 @@ TEST(ReplayBuffer, HoldsAsMuchAsItsCapacityWhenSegmentsAreShort) {
   EXPECT_EQ(replay.size(), 100u);
 }
 
+TEST(ReplayBuffer, TakesLittleMoreMemoryThanItsTransitions) {
+  const ReplayShape shape{50'000, 64, 17, 6, Sampling::kSegments, {}, false};
+  ReplayBuffer replay(shape, RandomStream(1));
+  Segment s(64, 17, 6);
+  for (const std::size_t length : {64, 40}) {
+    s.length = length;
+    for (std::size_t i = 0; i < 3 * shape.capacity; i += length) replay.insert(s);
+    const std::size_t payload = shape.capacity * ReplayBuffer::bytes_per_transition(shape);
+    EXPECT_LE(static_cast<double>(replay.bytes()), 1.1 * static_cast<double>(payload));
+    EXPECT_GT(replay.bytes(), payload);
+  }
+}
+
 TEST(ReplayBuffer, TerminationIsSeenOnlyAtTheTrueEndOfASegment) {
   ReplayBuffer replay(shape(100), RandomStream(1));
   replay.insert(segment(8, 0, true));
