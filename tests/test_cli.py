@@ -154,7 +154,7 @@ def test_bench_says_what_it_does_not_know_and_goes_on(gipo):
     assert done.returncode == 2
     assert "bench lerner is not known (did you mean learner?)" in done.stderr
     rows = json.loads(done.stdout)
-    assert [row["name"] for row in rows] == ["replay insert 64", "replay sample 512"]
+    assert [row["name"] for row in rows] == ["replay insert 64", "replay sample 512", "replay memory"]
     assert all(row["value"] > 0 and 0 < row["ratio"] < 10 for row in rows)
 
 
