@@ -311,19 +311,19 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
       return age_row(gap, rows_per_update) == row && classes(gap, in.t_old) == tag;
     };
     // Both grow with the gap: what lies between two that are alike need not be asked.
-    const std::int64_t low = alike(first - kNear) ? first - kNear : first;
-    const std::int64_t high = alike(first + kNear) ? first + kNear : first;
-    std::int64_t gaps = 0;
-    double ages = 0;
+    const std::int64_t near = first >= 0 && first < std::numeric_limits<std::int64_t>::max() - kNear ? kNear : 0;
+    const std::int64_t low = alike(first - near) ? first - near : first;
+    const std::int64_t high = alike(first + near) ? first + near : first;
+    double gaps = 0, ages = 0;
     for (; end < samples; ++end) {
       const std::int64_t gap = in.gap[end];
       if ((gap < low || gap > high) && !alike(gap)) break;
-      gaps += gap;
+      gaps += static_cast<double>(gap);
       ages += in.age[end];
     }
     Summary& part = parts[tag];
     part.samples += static_cast<double>(end - begin);
-    part.gap_mean += static_cast<double>(gaps);
+    part.gap_mean += gaps;
     part.age_mean += ages;
     add_entries(part, in, rho_.data(), counts_.data(), columns_.data(), begin * in.dims, end * in.dims,
                 contribution_[row], log_ratio_[row]);
