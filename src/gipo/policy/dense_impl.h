@@ -58,6 +58,7 @@ void affine(const T* weight, const T* packed, const T* bias, const T* x, T* z, s
             std::size_t rows, Activation activation) {
   const Finish<T> finish{activation, nullptr, 0};
   if (out <= kMostDots) return dots(weight, bias, x, z, in, out, rows, finish);
+  if (rows == 1) return row_product(x, packed, bias, z, in, out, finish);
   product<T>({rows, out, in}, {x, in, 1}, {packed, true}, {z, out, 1}, bias, finish);
 }
 

@@ -77,7 +77,7 @@ void layer_norm_backward(const T* x, const T* mean, const T* inverse_std, const 
       const auto normalised = (at(x + i) - m) * scale;
       at.put(delta + i, (at(delta + i) * at(gain + i) - average - normalised * slope) * scale);
     });
-    finish_row<T>(delta, width, {activation, x, 0});
+    finish_rows<T>(delta, 0, 1, width, {activation, x, 0});
   }
 }
 

@@ -56,32 +56,34 @@ struct Finish {
   std::size_t stride = 0;     // of its rows
 };
 
+// values [rows, columns] = finish(values); their rows are `stride` apart.
 template <class T>
-inline Vec<T> finished(Vec<T> v, Activation activation) {
-  if (activation == Activation::kTanh) return tanh_of(v);
-  if (activation == Activation::kRelu) return v < Vec<T>{} ? Vec<T>{} : v;  // NaN stays NaN
-  return v;
-}
-template <class T>
-inline Vec<T> times_slope(Vec<T> v, Vec<T> output, Activation activation) {
-  if (activation == Activation::kTanh) return v * (T(1) - output * output);
-  if (activation == Activation::kRelu) return output > Vec<T>{} ? v : Vec<T>{};
-  return v;
-}
-
-// values[i] = finished(values[i]), or times the slope.
-template <class T>
-void finish_row(T* values, std::size_t n, const Finish<T>& f) {
-  for (std::size_t i = 0; i < n; i += kLanes<T>) {
-    const std::size_t some = n - i < kLanes<T> ? n - i : kLanes<T>;
-    const bool whole = some == kLanes<T>;
-    Vec<T> v = whole ? load(values + i) : load_some(values + i, some);
-    if (f.output) {
-      v = times_slope<T>(v, whole ? load(f.output + i) : load_some(f.output + i, some), f.activation);
-    } else {
-      v = finished<T>(v, f.activation);
+void finish_rows(T* values, std::size_t stride, std::size_t rows, std::size_t columns, const Finish<T>& f) {
+  if (f.activation == Activation::kNone) return;
+  const auto each = [&](auto&& of) __attribute__((always_inline)) {
+    const T* output = f.output;
+    T* row = values;
+    for (std::size_t r = 0; r < rows; ++r, row += stride, output += f.stride) {
+      std::size_t i = 0;
+      for (; i + 4 * kLanes<T> <= columns; i += 4 * kLanes<T>) {
+#pragma GCC unroll 4
+        for (std::size_t v = i; v < i + 4 * kLanes<T>; v += kLanes<T>) store(row + v, of(load(row + v), output + v));
+      }
+      for (; i + kLanes<T> <= columns; i += kLanes<T>) store(row + i, of(load(row + i), output + i));
+      if (i == columns) continue;
+      alignas(kVectorBytes) T rest[kLanes<T>] = {};
+      for (std::size_t k = i; f.output && k < columns; ++k) rest[k - i] = output[k];
+      store_some(row + i, of(load_some(row + i, columns - i), rest), columns - i);
     }
-    whole ? store(values + i, v) : store_some(values + i, v, some);
+  };
+  if (f.output && f.activation == Activation::kTanh) {
+    each([](Vec<T> v, const T* output) { return v * (T(1) - load(output) * load(output)); });
+  } else if (f.output && f.activation == Activation::kRelu) {
+    each([](Vec<T> v, const T* output) { return load(output) > Vec<T>{} ? v : Vec<T>{}; });
+  } else if (f.activation == Activation::kTanh) {
+    each([](Vec<T> v, const T*) { return tanh_of(v); });
+  } else if (f.activation == Activation::kRelu) {
+    each([](Vec<T> v, const T*) { return v < Vec<T>{} ? Vec<T>{} : v; });  // NaN stays NaN
   }
 }
 
@@ -99,26 +101,122 @@ struct Block {
   Finish<T> finish;  // last chunk; its output moved to this block
 };
 
+// f(r, v) for every vector of a block, unrolled: the sums stay in registers.
+template <std::size_t Rows, std::size_t Vectors, class F>
+[[gnu::always_inline]] inline void for_each_vector(F&& f) {
+  static_assert(Rows <= 8 && Vectors <= 4);
+#pragma GCC unroll 8
+  for (std::size_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < Vectors; ++v) f(r, v);
+  }
+}
+
+template <class T, std::size_t Rows, std::size_t Vectors>
+using Sums = Vec<T>[Rows][Vectors];
+
+// Vector v's lanes in use.
+template <class T>
+std::size_t lanes_of(const Block<T>& k, std::size_t v) {
+  const std::size_t left = k.columns - v * kLanes<T>;
+  return left < kLanes<T> ? left : kLanes<T>;
+}
+
+// sum = zero, the bias, or what the chunk before has left.
+template <class T, std::size_t Rows, std::size_t Vectors>
+[[gnu::always_inline]] inline void begin_sums(const Block<T>& k, bool whole, Sums<T, Rows, Vectors>& sum) {
+  if (k.first && !k.bias) {
+    for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] = Vec<T>{}; });
+    return;
+  }
+  const T* from = k.first ? k.bias : k.c.data;
+  const std::size_t row = k.first ? 0 : k.c.row, column = k.first ? 1 : k.c.column;
+  if (whole) {
+    for_each_vector<Rows, Vectors>(
+        [&](std::size_t r, std::size_t v) { sum[r][v] = load(from + r * row + v * kLanes<T>); });
+    return;
+  }
+  Sums<T, Rows, Vectors> some;  // in memory, so that those that count need not be
+  for (std::size_t r = 0; r < Rows; ++r) {
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      some[r][v] = load_some(from + r * row + v * kLanes<T> * column, lanes_of(k, v), column);
+    }
+  }
+  for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] = some[r][v]; });
+}
+
+template <class T, std::size_t Rows, std::size_t Vectors>
+[[gnu::always_inline]] inline void end_sums(const Block<T>& k, bool whole, const Sums<T, Rows, Vectors>& sum) {
+  if (whole) {
+    for_each_vector<Rows, Vectors>(
+        [&](std::size_t r, std::size_t v) { store(k.c.data + r * k.c.row + v * kLanes<T>, sum[r][v]); });
+    return;
+  }
+  Sums<T, Rows, Vectors> some;
+  for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { some[r][v] = sum[r][v]; });
+  for (std::size_t r = 0; r < Rows; ++r) {
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      store_some(k.c.data + r * k.c.row + v * kLanes<T> * k.c.column, some[r][v], lanes_of(k, v), k.c.column);
+    }
+  }
+}
+
+#if defined(__aarch64__)
+// Products with one lane of a vector need no broadcast: values of a that stand side by side are loaded as vectors, four
+// steps of a row, or one step of all rows. Adds the first steps, in the same order as the loop that adds the rest;
+// returns how many.
+inline std::size_t add_by_lanes(const Block<float>& k, Sums<float, kRows, kVectors>& sum) {
+  static_assert(kRows == 6);
+  const float *a = k.a, *b = k.b;
+  std::size_t d = 0;
+  if (k.a_column == 1) {
+    for (; d + 4 <= k.depth; d += 4, a += 4) {
+      float32x4_t x[kRows];
+      for_each_vector<kRows, 1>([&](std::size_t r, std::size_t) { x[r] = vld1q_f32(a + r * k.a_row); });
+      const auto step = [&]<int Lane>() __attribute__((always_inline)) {
+        for_each_vector<kVectors, 1>([&](std::size_t v, std::size_t) {
+          const float32x4_t row = vld1q_f32(b + 4 * v);
+          for_each_vector<kRows, 1>(
+              [&](std::size_t r, std::size_t) { sum[r][v] = vfmaq_laneq_f32(sum[r][v], row, x[r], Lane); });
+        });
+        b += k.b_row;
+      };
+      step.template operator()<0>();
+      step.template operator()<1>();
+      step.template operator()<2>();
+      step.template operator()<3>();
+    }
+  } else if (k.a_row == 1) {
+    for (; d < k.depth; ++d, a += k.a_column, b += k.b_row) {
+      const float32x4_t x = vld1q_f32(a);
+      const float32x2_t y = vld1_f32(a + 4);
+      for_each_vector<kVectors, 1>([&](std::size_t v, std::size_t) {
+        const float32x4_t row = vld1q_f32(b + 4 * v);
+        sum[0][v] = vfmaq_laneq_f32(sum[0][v], row, x, 0);
+        sum[1][v] = vfmaq_laneq_f32(sum[1][v], row, x, 1);
+        sum[2][v] = vfmaq_laneq_f32(sum[2][v], row, x, 2);
+        sum[3][v] = vfmaq_laneq_f32(sum[3][v], row, x, 3);
+        sum[4][v] = vfmaq_lane_f32(sum[4][v], row, y, 0);
+        sum[5][v] = vfmaq_lane_f32(sum[5][v], row, y, 1);
+      });
+    }
+  }
+  return d;
+}
+#endif
+
 template <class T, std::size_t Rows, std::size_t Vectors>
 void run_block(const Block<T>& k) {
   const bool whole = k.c.column == 1 && k.columns == Vectors * kLanes<T>;
-  const auto lanes = [&](std::size_t v) {
-    const std::size_t left = k.columns - v * kLanes<T>;
-    return left < kLanes<T> ? left : kLanes<T>;
-  };
-  Vec<T> sum[Rows][Vectors];
-  for (std::size_t r = 0; r < Rows; ++r) {
-    for (std::size_t v = 0; v < Vectors; ++v) {
-      const std::size_t at = v * kLanes<T>;
-      const T* c = k.c.data + r * k.c.row + at * k.c.column;
-      sum[r][v] = Vec<T>{};
-      if (k.first && k.bias) sum[r][v] = whole ? load(k.bias + at) : load_some(k.bias + at, lanes(v));
-      if (!k.first) sum[r][v] = whole ? load(c) : load_some(c, lanes(v), k.c.column);
-    }
-  }
-  const T* a = k.a;
-  const T* b = k.b;
-  const auto add_step = [&](Vec<T>(&to)[Rows][Vectors]) __attribute__((always_inline)) {
+  Sums<T, Rows, Vectors> sum;
+  begin_sums<T, Rows, Vectors>(k, whole, sum);
+  std::size_t d = 0;
+#if defined(__aarch64__)
+  if constexpr (Rows == kRows && Vectors == kVectors && sizeof(T) == sizeof(float)) d = add_by_lanes(k, sum);
+#endif
+  const T* a = k.a + d * k.a_column;
+  const T* b = k.b + d * k.b_row;
+  const auto add_step = [&](Sums<T, Rows, Vectors>& to) __attribute__((always_inline)) {
     Vec<T> row[Vectors];
     for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
     for (std::size_t r = 0; r < Rows; ++r) {
@@ -127,32 +225,17 @@ void run_block(const Block<T>& k) {
     }
     a += k.a_column, b += k.b_row;
   };
-  std::size_t d = 0;
   if constexpr (Rows * Vectors <= 8) {  // so few sums wait for their own last addition: two of each
-    Vec<T> odd[Rows][Vectors] = {};
+    Sums<T, Rows, Vectors> odd = {};
     for (; d + 2 <= k.depth; d += 2) {
       add_step(sum);
       add_step(odd);
     }
-    for (std::size_t r = 0; r < Rows; ++r) {
-      for (std::size_t v = 0; v < Vectors; ++v) sum[r][v] += odd[r][v];
-    }
+    for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] += odd[r][v]; });
   }
   for (; d < k.depth; ++d) add_step(sum);
-  for (std::size_t r = 0; r < Rows; ++r) {
-    for (std::size_t v = 0; v < Vectors; ++v) {
-      const std::size_t at = v * kLanes<T>;
-      Vec<T> s = sum[r][v];
-      if (k.last && k.finish.output) {
-        const T* output = k.finish.output + r * k.finish.stride + at;
-        s = times_slope<T>(s, whole ? load(output) : load_some(output, lanes(v)), k.finish.activation);
-      } else if (k.last) {
-        s = finished<T>(s, k.finish.activation);
-      }
-      T* c = k.c.data + r * k.c.row + at * k.c.column;
-      whole ? store(c, s) : store_some(c, s, lanes(v), k.c.column);
-    }
-  }
+  end_sums<T, Rows, Vectors>(k, whole, sum);
+  if (k.last) finish_rows<T>(k.c.data, k.c.row, Rows, k.columns, k.finish);
 }
 
 template <class T, std::size_t Vectors>
@@ -178,8 +261,8 @@ void run_rows(const Block<T>& block, std::size_t rows) {
 template <class T, std::size_t Vectors>
 void run_panel(Block<T>& block, std::size_t rows, std::size_t a_step) {
   for (std::size_t r = 0; r < rows; r += kRows) {
-    for (std::size_t k = kRows; Vectors == kVectors && k < 2 * kRows; ++k) {
-      for (std::size_t i = 0; i < kWidth<T>; i += kLanes<T>) {  // the next sums, before they are needed
+    for (std::size_t k = kRows; Vectors == kVectors && k < 2 * kRows && r + k < rows; ++k) {
+      for (std::size_t i = 0; i < kWidth<T>; i += 64 / sizeof(T)) {  // the next sums, before they are needed
         __builtin_prefetch(block.c.data + k * block.c.row + i, 1);
       }
     }
@@ -285,6 +368,54 @@ void product(const Sizes& n, Strided<const T> a, const Right<T>& b, const Stride
   }
 }
 
+// z [Vectors vectors] = x [depth] b + bias, for a panel b [depth, Vectors vectors]. Four sums of each take turns: one alone
+// would wait for its own last addition.
+template <class T, std::size_t Vectors>
+void row_times_panel(const T* x, const T* b, const T* bias, T* z, std::size_t depth) {
+  constexpr std::size_t kWide = Vectors * kLanes<T>, kTurns = 4;
+  Vec<T> sum[kTurns][Vectors];
+  for_each_vector<kTurns, Vectors>(
+      [&](std::size_t turn, std::size_t v) { sum[turn][v] = turn == 0 ? load(bias + v * kLanes<T>) : Vec<T>{}; });
+  std::size_t d = 0;
+  for (; d + kTurns <= depth; d += kTurns, b += kTurns * kWide) {
+    for_each_vector<kTurns, Vectors>([&](std::size_t turn, std::size_t v) {
+      sum[turn][v] += splat(x[d + turn]) * load(b + turn * kWide + v * kLanes<T>);
+    });
+  }
+  for (; d < depth; ++d, b += kWide) {
+    for_each_vector<1, Vectors>(
+        [&](std::size_t, std::size_t v) { sum[0][v] += splat(x[d]) * load(b + v * kLanes<T>); });
+  }
+  for_each_vector<1, Vectors>([&](std::size_t, std::size_t v) {
+    store(z + v * kLanes<T>, (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]));
+  });
+}
+
+// z [columns] = finish(x [depth] b + bias) for one row and a packed b: what an actor with one environment waits for.
+template <class T>
+void row_product(const T* x, const T* b, const T* bias, T* z, std::size_t depth, std::size_t columns,
+                 const Finish<T>& finish) {
+  std::size_t width;
+  for (std::size_t column = 0; column < columns; column += width) {
+    width = panel_width<T>(columns - column);
+    const T *panel = b + column * depth, *start = bias + column;
+    T* to = z + column;
+    if (width == kWidth<T>) {
+      row_times_panel<T, kVectors>(x, panel, start, to, depth);
+    } else if (width == 2 * kLanes<T>) {
+      row_times_panel<T, 2>(x, panel, start, to, depth);
+    } else if (width == kLanes<T>) {
+      row_times_panel<T, 1>(x, panel, start, to, depth);
+    } else {
+      for (std::size_t i = 0; i < width; ++i) {
+        to[i] = start[i];
+        for (std::size_t d = 0; d < depth; ++d) to[i] += x[d] * panel[d * width + i];
+      }
+    }
+  }
+  finish_rows<T>(z, 0, 1, columns, finish);
+}
+
 // z [rows, out] = finish(x [rows, in] weight [out, in]^T + bias), for a few outputs; a vector's worth of them at a time.
 template <class T>
 void dots(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std::size_t out, std::size_t rows,
@@ -305,13 +436,13 @@ void dots(const T* weight, const T* bias, const T* x, T* z, std::size_t in, std:
     Vec<T> sums[kLanes<T>];
     for (std::size_t k = 0; k < kLanes<T>; ++k) sums[k] = next(z[k]);
     store(z, load(z) + totals<T>(sums));
-    finish_row<T>(z, kLanes<T>, finish);
+    finish_rows<T>(z, 0, 1, kLanes<T>, finish);
   }
   for (std::size_t k = 0; k < left; ++k) {
     const Vec<T> sum = next(z[k]);
     z[k] += total<T>(sum);
   }
-  if (finish.activation != Activation::kNone) finish_row<T>(z, left, finish);
+  finish_rows<T>(z, 0, 1, left, finish);
 }
 
 // sums [columns] = over the rows of values [rows, columns]; `Vectors` at a time, so that whole lines of the cache are read.

@@ -4,6 +4,8 @@
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include <cmath>
@@ -130,6 +132,8 @@ inline Vec<float> tanh_of(Vec<float> x) {
 #if defined(__AVX512F__)
   x = (Vec<float>)_mm512_max_ps((__m512)-limit,
                                 _mm512_min_ps((__m512)limit, (__m512)x));  // in this order NaN stays NaN
+#elif defined(__aarch64__)
+  x = vmaxq_f32(-limit, vminq_f32(limit, x));
 #else
   x = x > limit ? limit : x;
   x = x < -limit ? -limit : x;
