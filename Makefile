@@ -32,7 +32,7 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-aarch64 fuzz bench \
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-emulated fuzz bench \
   peers lint format clean
 
 help:  ## this list
@@ -71,8 +71,8 @@ test-slow: build  ## the tests labelled slow: whole learning runs
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS) -L '^slow$$'
 	@$(PYTHON) -m pytest -m slow || [[ $$? == 5 ]]  # 5: there are none
 
-test-aarch64: setup  ## unit tests for aarch64 on another processor, in an emulator
-	@tests/aarch64.sh
+test-emulated: setup  ## unit tests for the other processor, aarch64 or x86-64, in an emulator
+	@tests/emulated.sh
 
 # Warnings are g++'s business: clang has others, on code that is meant so.
 FUZZ_SECONDS ?= 60
