@@ -11,7 +11,6 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -24,26 +23,8 @@ from gipo import report_figures as figures
 from gipo import study
 from gipo.figures import STYLE, save
 from gipo.report_data import RETURNS, THRESHOLD_EPISODES, Suite, aggregate, gipo, score, steps_to_threshold
-from gipo.report_page import page
+from gipo.report_page import Picture, Table, page
 from gipo.runs import Record, UserMistake
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the page: file name without suffix, heading, what it is made of, and the figure."""
-
-    name: str
-    title: str
-    data: str
-    figure: Figure
-
-
-@dataclass(frozen=True)
-class Table:
-    name: str
-    title: str
-    data: str
-    rows: list[list[str]]  # the first is the head
 
 
 def draw(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list[Picture]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from gipo.report_data import Suite
-
-if TYPE_CHECKING:
-    from gipo.report import Picture, Table
 
 CSS = """
 :root { color-scheme: light; }
@@ -31,6 +30,24 @@ thead th { border-bottom: 2px solid #888; }
 @media print { nav { display: none; } h2 { break-after: avoid; } figure { break-inside: avoid; } body { font-size: 11px; }
                img { min-width: 0 !important; } }
 """
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page: file name without suffix, heading, what it is made of, and the figure."""
+
+    name: str
+    title: str
+    data: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    title: str
+    data: str
+    rows: list[list[str]]  # the first is the head
 
 
 def table_html(table: Table) -> str:

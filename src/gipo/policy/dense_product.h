@@ -1,5 +1,5 @@
-// Small matrix products with what comes before and after them (bias, activation, its derivative) done while the result
-// is still in registers. Part of dense_impl.h; see there for what may be used here.
+// Small matrix products with what comes before and after them (bias, activation, its derivative) done block by block,
+// while the result is close by. Part of dense_impl.h; see there for what may be used here.
 #pragma once
 
 #include "gipo/policy/dense.h"
@@ -61,9 +61,10 @@ template <class T>
 void finish_rows(T* values, std::size_t stride, std::size_t rows, std::size_t columns, const Finish<T>& f) {
   if (f.activation == Activation::kNone) return;
   const auto each = [&](auto&& of) __attribute__((always_inline)) {
-    const T* output = f.output;
+    const T* output = f.output ? f.output : values;  // not read where there is none
+    const std::size_t output_stride = f.output ? f.stride : stride;
     T* row = values;
-    for (std::size_t r = 0; r < rows; ++r, row += stride, output += f.stride) {
+    for (std::size_t r = 0; r < rows; ++r, row += stride, output += output_stride) {
       std::size_t i = 0;
       for (; i + 4 * kLanes<T> <= columns; i += 4 * kLanes<T>) {
 #pragma GCC unroll 4
@@ -72,7 +73,7 @@ void finish_rows(T* values, std::size_t stride, std::size_t rows, std::size_t co
       for (; i + kLanes<T> <= columns; i += kLanes<T>) store(row + i, of(load(row + i), output + i));
       if (i == columns) continue;
       alignas(kVectorBytes) T rest[kLanes<T>] = {};
-      for (std::size_t k = i; f.output && k < columns; ++k) rest[k - i] = output[k];
+      for (std::size_t k = i; k < columns; ++k) rest[k - i] = output[k];
       store_some(row + i, of(load_some(row + i, columns - i), rest), columns - i);
     }
   };
@@ -165,7 +166,7 @@ template <class T, std::size_t Rows, std::size_t Vectors>
 // Products with one lane of a vector need no broadcast: values of a that stand side by side are loaded as vectors, four
 // steps of a row, or one step of all rows. Adds the first steps, in the same order as the loop that adds the rest;
 // returns how many.
-inline std::size_t add_by_lanes(const Block<float>& k, Sums<float, kRows, kVectors>& sum) {
+[[gnu::always_inline]] inline std::size_t add_by_lanes(const Block<float>& k, Sums<float, kRows, kVectors>& sum) {
   static_assert(kRows == 6);
   const float *a = k.a, *b = k.b;
   std::size_t d = 0;
@@ -216,7 +217,7 @@ void run_block(const Block<T>& k) {
 #endif
   const T* a = k.a + d * k.a_column;
   const T* b = k.b + d * k.b_row;
-  const auto add_step = [&](Sums<T, Rows, Vectors>& to) __attribute__((always_inline)) {
+  const auto add_step = [&](Sums<T, Rows, Vectors> & to) __attribute__((always_inline)) {
     Vec<T> row[Vectors];
     for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
     for (std::size_t r = 0; r < Rows; ++r) {
@@ -386,9 +387,8 @@ void row_times_panel(const T* x, const T* b, const T* bias, T* z, std::size_t de
     for_each_vector<1, Vectors>(
         [&](std::size_t, std::size_t v) { sum[0][v] += splat(x[d]) * load(b + v * kLanes<T>); });
   }
-  for_each_vector<1, Vectors>([&](std::size_t, std::size_t v) {
-    store(z + v * kLanes<T>, (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]));
-  });
+  for_each_vector<1, Vectors>(
+      [&](std::size_t, std::size_t v) { store(z + v * kLanes<T>, (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v])); });
 }
 
 // z [columns] = finish(x [depth] b + bias) for one row and a packed b: what an actor with one environment waits for.
