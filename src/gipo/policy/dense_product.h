@@ -60,31 +60,41 @@ struct Finish {
 template <class T>
 void finish_rows(T* values, std::size_t stride, std::size_t rows, std::size_t columns, const Finish<T>& f) {
   if (f.activation == Activation::kNone) return;
-  const auto each = [&](auto&& of) __attribute__((always_inline)) {
+  const auto each = [&](auto&& finish) __attribute__((always_inline)) {
     const T* output = f.output ? f.output : values;  // not read where there is none
     const std::size_t output_stride = f.output ? f.stride : stride;
     T* row = values;
     for (std::size_t r = 0; r < rows; ++r, row += stride, output += output_stride) {
       std::size_t i = 0;
-      for (; i + 4 * kLanes<T> <= columns; i += 4 * kLanes<T>) {
-#pragma GCC unroll 4
-        for (std::size_t v = i; v < i + 4 * kLanes<T>; v += kLanes<T>) store(row + v, of(load(row + v), output + v));
-      }
-      for (; i + kLanes<T> <= columns; i += kLanes<T>) store(row + i, of(load(row + i), output + i));
+      const auto some = [&]<std::size_t N>() __attribute__((always_inline)) {
+        Vec<T> v[N];
+        unrolled<N>([&](std::size_t k) { v[k] = load(row + i + k * kLanes<T>); });
+        finish(v, output + i);
+        unrolled<N>([&](std::size_t k) { store(row + i + k * kLanes<T>, v[k]); });
+      };
+      for (; i + kWidth<T> <= columns; i += kWidth<T>) some.template operator()<kVectors>();
+      for (; i + kLanes<T> <= columns; i += kLanes<T>) some.template operator()<1>();
       if (i == columns) continue;
+      Vec<T> v[1] = {load_some(row + i, columns - i)};
       alignas(kVectorBytes) T rest[kLanes<T>] = {};
       for (std::size_t k = i; k < columns; ++k) rest[k - i] = output[k];
-      store_some(row + i, of(load_some(row + i, columns - i), rest), columns - i);
+      finish(v, rest);
+      store_some(row + i, v[0], columns - i);
     }
   };
+  const auto each_vector = [&](auto&& of) __attribute__((always_inline)) {
+    each([&]<std::size_t N>(Vec<T>(&v)[N], const T* output) __attribute__((always_inline)) {
+      unrolled<N>([&](std::size_t k) { v[k] = of(v[k], load(output + k * kLanes<T>)); });
+    });
+  };
   if (f.output && f.activation == Activation::kTanh) {
-    each([](Vec<T> v, const T* output) { return v * (T(1) - load(output) * load(output)); });
+    each_vector([](Vec<T> v, Vec<T> output) { return v * (T(1) - output * output); });
   } else if (f.output && f.activation == Activation::kRelu) {
-    each([](Vec<T> v, const T* output) { return load(output) > Vec<T>{} ? v : Vec<T>{}; });
+    each_vector([](Vec<T> v, Vec<T> output) { return output > Vec<T>{} ? v : Vec<T>{}; });
   } else if (f.activation == Activation::kTanh) {
-    each([](Vec<T> v, const T*) { return tanh_of(v); });
+    each([](auto& v, const T*) { tanh_of(v); });
   } else if (f.activation == Activation::kRelu) {
-    each([](Vec<T> v, const T*) { return v < Vec<T>{} ? Vec<T>{} : v; });  // NaN stays NaN
+    each_vector([](Vec<T> v, Vec<T>) { return v < Vec<T>{} ? Vec<T>{} : v; });  // NaN stays NaN
   }
 }
 
@@ -102,15 +112,12 @@ struct Block {
   Finish<T> finish;  // last chunk; its output moved to this block
 };
 
-// f(r, v) for every vector of a block, unrolled: the sums stay in registers.
+// f(r, v) for every vector of a block, unrolled.
 template <std::size_t Rows, std::size_t Vectors, class F>
 [[gnu::always_inline]] inline void for_each_vector(F&& f) {
-  static_assert(Rows <= 8 && Vectors <= 4);
-#pragma GCC unroll 8
-  for (std::size_t r = 0; r < Rows; ++r) {
-#pragma GCC unroll 4
-    for (std::size_t v = 0; v < Vectors; ++v) f(r, v);
-  }
+  unrolled<Rows>([&](std::size_t r) __attribute__((always_inline)) {
+    unrolled<Vectors>([&](std::size_t v) __attribute__((always_inline)) { f(r, v); });
+  });
 }
 
 template <class T, std::size_t Rows, std::size_t Vectors>
@@ -164,21 +171,20 @@ template <class T, std::size_t Rows, std::size_t Vectors>
 
 #if defined(__aarch64__)
 // Products with one lane of a vector need no broadcast: values of a that stand side by side are loaded as vectors, four
-// steps of a row, or one step of all rows. Adds the first steps, in the same order as the loop that adds the rest;
+// steps of a row, or one step of six rows. Adds the first steps, in the same order as the loop that adds the rest;
 // returns how many.
-[[gnu::always_inline]] inline std::size_t add_by_lanes(const Block<float>& k, Sums<float, kRows, kVectors>& sum) {
-  static_assert(kRows == 6);
+template <std::size_t Rows>
+[[gnu::always_inline]] inline std::size_t add_by_lanes(const Block<float>& k, Sums<float, Rows, kVectors>& sum) {
   const float *a = k.a, *b = k.b;
   std::size_t d = 0;
   if (k.a_column == 1) {
     for (; d + 4 <= k.depth; d += 4, a += 4) {
-      float32x4_t x[kRows];
-      for_each_vector<kRows, 1>([&](std::size_t r, std::size_t) { x[r] = vld1q_f32(a + r * k.a_row); });
+      float32x4_t x[Rows];
+      unrolled<Rows>([&](std::size_t r) { x[r] = vld1q_f32(a + r * k.a_row); });
       const auto step = [&]<int Lane>() __attribute__((always_inline)) {
-        for_each_vector<kVectors, 1>([&](std::size_t v, std::size_t) {
+        unrolled<kVectors>([&](std::size_t v) {
           const float32x4_t row = vld1q_f32(b + 4 * v);
-          for_each_vector<kRows, 1>(
-              [&](std::size_t r, std::size_t) { sum[r][v] = vfmaq_laneq_f32(sum[r][v], row, x[r], Lane); });
+          unrolled<Rows>([&](std::size_t r) { sum[r][v] = vfmaq_laneq_f32(sum[r][v], row, x[r], Lane); });
         });
         b += k.b_row;
       };
@@ -187,11 +193,11 @@ template <class T, std::size_t Rows, std::size_t Vectors>
       step.template operator()<2>();
       step.template operator()<3>();
     }
-  } else if (k.a_row == 1) {
-    for (; d < k.depth; ++d, a += k.a_column, b += k.b_row) {
+  } else if constexpr (Rows == 6) {
+    for (; k.a_row == 1 && d < k.depth; ++d, a += k.a_column, b += k.b_row) {
       const float32x4_t x = vld1q_f32(a);
       const float32x2_t y = vld1_f32(a + 4);
-      for_each_vector<kVectors, 1>([&](std::size_t v, std::size_t) {
+      unrolled<kVectors>([&](std::size_t v) {
         const float32x4_t row = vld1q_f32(b + 4 * v);
         sum[0][v] = vfmaq_laneq_f32(sum[0][v], row, x, 0);
         sum[1][v] = vfmaq_laneq_f32(sum[1][v], row, x, 1);
@@ -206,71 +212,72 @@ template <class T, std::size_t Rows, std::size_t Vectors>
 }
 #endif
 
+// `count` blocks, one below the other; those of a are `a_step` apart.
 template <class T, std::size_t Rows, std::size_t Vectors>
-void run_block(const Block<T>& k) {
-  const bool whole = k.c.column == 1 && k.columns == Vectors * kLanes<T>;
-  Sums<T, Rows, Vectors> sum;
-  begin_sums<T, Rows, Vectors>(k, whole, sum);
-  std::size_t d = 0;
-#if defined(__aarch64__)
-  if constexpr (Rows == kRows && Vectors == kVectors && sizeof(T) == sizeof(float)) d = add_by_lanes(k, sum);
-#endif
-  const T* a = k.a + d * k.a_column;
-  const T* b = k.b + d * k.b_row;
-  const auto add_step = [&](Sums<T, Rows, Vectors> & to) __attribute__((always_inline)) {
-    Vec<T> row[Vectors];
-    for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
-    for (std::size_t r = 0; r < Rows; ++r) {
-      const Vec<T> x = splat(a[r * k.a_row]);
-      for (std::size_t v = 0; v < Vectors; ++v) to[r][v] += x * row[v];
-    }
-    a += k.a_column, b += k.b_row;
-  };
-  if constexpr (Rows * Vectors <= 8) {  // so few sums wait for their own last addition: two of each
-    Sums<T, Rows, Vectors> odd = {};
-    for (; d + 2 <= k.depth; d += 2) {
-      add_step(sum);
-      add_step(odd);
-    }
-    for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] += odd[r][v]; });
-  }
-  for (; d < k.depth; ++d) add_step(sum);
-  end_sums<T, Rows, Vectors>(k, whole, sum);
-  if (k.last) finish_rows<T>(k.c.data, k.c.row, Rows, k.columns, k.finish);
-}
-
-template <class T, std::size_t Vectors>
-void run_rows(const Block<T>& block, std::size_t rows) {
-  switch (rows) {
-    case 1:
-      return run_block<T, 1, Vectors>(block);
-    case 2:
-      return run_block<T, 2, Vectors>(block);
-    case 3:
-      return run_block<T, 3, Vectors>(block);
-    case 4:
-      return run_block<T, 4, Vectors>(block);
-    case 5:
-      return run_block<T, 5, Vectors>(block);
-    default:
-      return run_block<T, 6, Vectors>(block);
-  }
-}
-
-// One panel of columns, `Vectors` wide, over `rows` rows; those of a are `a_step` apart from one block to the next. Leaves
-// `block` behind the last of them.
-template <class T, std::size_t Vectors>
-void run_panel(Block<T>& block, std::size_t rows, std::size_t a_step) {
-  for (std::size_t r = 0; r < rows; r += kRows) {
-    for (std::size_t k = kRows; Vectors == kVectors && k < 2 * kRows && r + k < rows; ++k) {
+void run_blocks(const Block<T>& first, std::size_t count, std::size_t a_step) {
+  const bool whole = first.c.column == 1 && first.columns == Vectors * kLanes<T>;
+  Block<T> k = first;  // its own: what is stored cannot change it
+  for (; count > 0; --count) {
+    for (std::size_t r = Rows; Vectors == kVectors && count > 1 && r < 2 * Rows; ++r) {
       for (std::size_t i = 0; i < kWidth<T>; i += 64 / sizeof(T)) {  // the next sums, before they are needed
-        __builtin_prefetch(block.c.data + k * block.c.row + i, 1);
+        __builtin_prefetch(k.c.data + r * k.c.row + i, 1);
       }
     }
-    run_rows<T, Vectors>(block, rows - r < kRows ? rows - r : kRows);
-    block.a += a_step;
-    block.c.data += kRows * block.c.row;
-    if (block.finish.output) block.finish.output += kRows * block.finish.stride;
+    Sums<T, Rows, Vectors> sum;
+    begin_sums<T, Rows, Vectors>(k, whole, sum);
+    std::size_t d = 0;
+#if defined(__aarch64__)
+    if constexpr (Rows > 2 && Vectors == kVectors && sizeof(T) == sizeof(float)) d = add_by_lanes<Rows>(k, sum);
+#endif
+    const T* a = k.a + d * k.a_column;
+    const T* b = k.b + d * k.b_row;
+    const auto add_step = [&](Sums<T, Rows, Vectors> & to) __attribute__((always_inline)) {
+      Vec<T> row[Vectors];
+      for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
+      for (std::size_t r = 0; r < Rows; ++r) {
+        const Vec<T> x = splat(a[r * k.a_row]);
+        for (std::size_t v = 0; v < Vectors; ++v) to[r][v] += x * row[v];
+      }
+      a += k.a_column, b += k.b_row;
+    };
+    if constexpr (Rows * Vectors <= 8) {  // so few sums wait for their own last addition: two of each
+      Sums<T, Rows, Vectors> odd = {};
+      for (; d + 2 <= k.depth; d += 2) {
+        add_step(sum);
+        add_step(odd);
+      }
+      for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] += odd[r][v]; });
+    }
+    for (; d < k.depth; ++d) add_step(sum);
+    end_sums<T, Rows, Vectors>(k, whole, sum);
+    if (k.last) finish_rows<T>(k.c.data, k.c.row, Rows, k.columns, k.finish);
+    k.a += a_step;
+    k.c.data += Rows * k.c.row;
+    if (k.finish.output) k.finish.output += Rows * k.finish.stride;
+  }
+}
+
+// One panel of columns, `Vectors` wide, over `rows` rows; those of a are `a_step` apart from one block to the next.
+template <class T, std::size_t Vectors>
+void run_panel(Block<T>& block, std::size_t rows, std::size_t a_step) {
+  const std::size_t count = rows / kRows;
+  run_blocks<T, kRows, Vectors>(block, count, a_step);
+  block.a += count * a_step;
+  block.c.data += count * kRows * block.c.row;
+  if (block.finish.output) block.finish.output += count * kRows * block.finish.stride;
+  switch (rows % kRows) {
+    case 1:
+      return run_blocks<T, 1, Vectors>(block, 1, a_step);
+    case 2:
+      return run_blocks<T, 2, Vectors>(block, 1, a_step);
+    case 3:
+      return run_blocks<T, 3, Vectors>(block, 1, a_step);
+    case 4:
+      return run_blocks<T, 4, Vectors>(block, 1, a_step);
+    case 5:
+      return run_blocks<T, 5, Vectors>(block, 1, a_step);
+    default:
+      return;
   }
 }
 
@@ -384,11 +391,10 @@ void row_times_panel(const T* x, const T* b, const T* bias, T* z, std::size_t de
     });
   }
   for (; d < depth; ++d, b += kWide) {
-    for_each_vector<1, Vectors>(
-        [&](std::size_t, std::size_t v) { sum[0][v] += splat(x[d]) * load(b + v * kLanes<T>); });
+    unrolled<Vectors>([&](std::size_t v) { sum[0][v] += splat(x[d]) * load(b + v * kLanes<T>); });
   }
-  for_each_vector<1, Vectors>(
-      [&](std::size_t, std::size_t v) { store(z + v * kLanes<T>, (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v])); });
+  unrolled<Vectors>(
+      [&](std::size_t v) { store(z + v * kLanes<T>, (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v])); });
 }
 
 // z [columns] = finish(x [depth] b + bias) for one row and a packed b: what an actor with one environment waits for.

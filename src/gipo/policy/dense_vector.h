@@ -126,32 +126,50 @@ inline Vec<double> root_of(Vec<double> x) {
   return x;
 }
 
-// tanh as x P(x^2) / Q(x^2), fitted over |x| <= 7.9 and constant beyond; the error is below 4e-7, and |tanh| below 1.
-inline Vec<float> tanh_of(Vec<float> x) {
-  const Vec<float> limit = splat(7.9f);
-#if defined(__AVX512F__)
-  x = (Vec<float>)_mm512_max_ps((__m512)-limit,
-                                _mm512_min_ps((__m512)limit, (__m512)x));  // in this order NaN stays NaN
-#elif defined(__aarch64__)
-  x = vmaxq_f32(-limit, vminq_f32(limit, x));
-#else
-  x = x > limit ? limit : x;
-  x = x < -limit ? -limit : x;
-#endif
-  const Vec<float> u = x * x;
-  Vec<float> p = u * 2.4105059961976316e-11f - 1.4906262890690414e-08f;
-  p = p * u + 9.939211849996354e-06f;
-  p = p * u + 0.002992101013660431f;
-  p = p * u + 0.1298491358757019f;
-  p = p * u + 1.0f;
-  Vec<float> q = u * 0.00023808731930330396f + 0.024053111672401428f;
-  q = q * u + 0.46318233013153076f;
-  q = q * u + 1.0f;
-  return quotient(x * p, q);
+// f(0), f(1), ... f(N - 1), unrolled: what is kept in arrays stays in registers.
+template <std::size_t N, class F>
+[[gnu::always_inline]] inline void unrolled(F&& f) {
+  static_assert(N <= 8);
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < N; ++i) f(i);
 }
-inline Vec<double> tanh_of(Vec<double> x) {
-  for (std::size_t i = 0; i < kLanes<double>; ++i) x[i] = std::tanh(x[i]);
-  return x;
+
+// x = tanh(x) as x P(x^2) / Q(x^2), fitted over |x| <= 7.9 and constant beyond; the error is below 4e-7, and |tanh| below
+// 1. All N vectors take each step together, and the polynomials are split in halves: no step waits for the last one.
+template <std::size_t N>
+[[gnu::always_inline]] inline void tanh_of(Vec<float> (&x)[N]) {
+  Vec<float> u[N], u2[N], p[N], q[N], low[N];
+  unrolled<N>([&](std::size_t i) {
+    const Vec<float> limit = splat(7.9f);
+#if defined(__AVX512F__)
+    x[i] = (Vec<float>)_mm512_max_ps((__m512)-limit,
+                                     _mm512_min_ps((__m512)limit, (__m512)x[i]));  // in this order NaN stays NaN
+#elif defined(__aarch64__)
+    x[i] = vmaxq_f32(-limit, vminq_f32(limit, x[i]));
+#else
+    x[i] = x[i] > limit ? limit : x[i];
+    x[i] = x[i] < -limit ? -limit : x[i];
+#endif
+  });
+  unrolled<N>([&](std::size_t i) { u[i] = x[i] * x[i]; });
+  unrolled<N>([&](std::size_t i) { u2[i] = u[i] * u[i]; });
+  unrolled<N>([&](std::size_t i) { p[i] = u[i] * 2.4105059961976316e-11f - 1.4906262890690414e-08f; });
+  unrolled<N>([&](std::size_t i) { low[i] = u[i] * 9.939211849996354e-06f + 0.002992101013660431f; });
+  unrolled<N>([&](std::size_t i) { p[i] = p[i] * u2[i] + low[i]; });
+  unrolled<N>([&](std::size_t i) { low[i] = u[i] * 0.1298491358757019f + 1.0f; });
+  unrolled<N>([&](std::size_t i) { p[i] = p[i] * u2[i] + low[i]; });
+  unrolled<N>([&](std::size_t i) { q[i] = u[i] * 0.00023808731930330396f + 0.024053111672401428f; });
+  unrolled<N>([&](std::size_t i) { low[i] = u[i] * 0.46318233013153076f + 1.0f; });
+  unrolled<N>([&](std::size_t i) { q[i] = q[i] * u2[i] + low[i]; });
+  unrolled<N>([&](std::size_t i) { x[i] = quotient(x[i] * p[i], q[i]); });
+}
+template <std::size_t N>
+inline void tanh_of(Vec<double> (&x)[N]) {
+  unrolled<N>([&](std::size_t k) {
+    Vec<double> y{};
+    for (std::size_t i = 0; i < kLanes<double>; ++i) y[i] = std::tanh(x[k][i]);
+    x[k] = y;
+  });
 }
 
 // exp, for x <= 0: 2^n times a polynomial of the rest; the relative error is below 2e-7. Below -87 it is about 1e-38.
