@@ -4,6 +4,9 @@
 
 #include "gipo/policy/dense.h"
 #include "gipo/policy/dense_vector.h"
+#if defined(__aarch64__)
+#include "gipo/policy/dense_neon.h"
+#endif
 
 namespace gipo {
 namespace {
@@ -16,8 +19,14 @@ constexpr std::size_t kRows = 6, kVectors = 2;  // of 16
 #endif
 // Steps of the inner sum after which the sums are put aside: a panel of b, this many rows high, stays in the caches.
 constexpr std::size_t kDepth = 512;
-// Bytes between neighbours from which on they share few places of the cache, so that a copy side by side pays.
-constexpr std::size_t kFarApart = 2048;
+// Bytes from one row of b, or one column of a, to the next from which on they share so few places of the first cache that
+// a copy side by side pays; where columns of a are nearer, and read as they stand, kShallow is their kDepth.
+constexpr std::size_t kFarRows = 1024;
+#if defined(__aarch64__)
+constexpr std::size_t kFarColumns = 1024, kShallow = 128;  // four lines to a place
+#else
+constexpr std::size_t kFarColumns = 2048, kShallow = kDepth;
+#endif
 // Rows of a that meet one panel of b after the other while they stay in the second cache, kDepth of each.
 constexpr std::size_t kGroup = 43 * kRows;
 // Layers with no more outputs than this are sums along the inputs, not products: they would not fill a vector.
@@ -56,6 +65,19 @@ struct Finish {
   std::size_t stride = 0;     // of its rows
 };
 
+template <class T>
+inline Vec<T> relu_of(Vec<T> v) {
+  return v < Vec<T>{} ? Vec<T>{} : v;  // NaN stays NaN
+}
+template <class T>
+inline Vec<T> times_relu_slope(Vec<T> v, Vec<T> output) {
+  return output > Vec<T>{} ? v : Vec<T>{};
+}
+template <class T>
+inline Vec<T> times_tanh_slope(Vec<T> v, Vec<T> output) {
+  return v * (T(1) - output * output);
+}
+
 // values [rows, columns] = finish(values); their rows are `stride` apart.
 template <class T>
 void finish_rows(T* values, std::size_t stride, std::size_t rows, std::size_t columns, const Finish<T>& f) {
@@ -88,13 +110,13 @@ void finish_rows(T* values, std::size_t stride, std::size_t rows, std::size_t co
     });
   };
   if (f.output && f.activation == Activation::kTanh) {
-    each_vector([](Vec<T> v, Vec<T> output) { return v * (T(1) - output * output); });
+    each_vector(times_tanh_slope<T>);
   } else if (f.output && f.activation == Activation::kRelu) {
-    each_vector([](Vec<T> v, Vec<T> output) { return output > Vec<T>{} ? v : Vec<T>{}; });
+    each_vector(times_relu_slope<T>);
   } else if (f.activation == Activation::kTanh) {
     each([](auto& v, const T*) { tanh_of(v); });
   } else if (f.activation == Activation::kRelu) {
-    each_vector([](Vec<T> v, Vec<T>) { return v < Vec<T>{} ? Vec<T>{} : v; });  // NaN stays NaN
+    each_vector([](Vec<T> v, Vec<T>) { return relu_of<T>(v); });
   }
 }
 
@@ -169,52 +191,129 @@ template <class T, std::size_t Rows, std::size_t Vectors>
   }
 }
 
+// sum = finish(sum), but for tanh, which needs the registers; returns whether it is done.
+template <class T, std::size_t Rows, std::size_t Vectors>
+[[gnu::always_inline]] inline bool finish_sums(const Finish<T>& f, Sums<T, Rows, Vectors>& sum) {
+  const auto output = [&](std::size_t r, std::size_t v) { return load(f.output + r * f.stride + v * kLanes<T>); };
+  if (f.output && f.activation == Activation::kTanh) {
+    for_each_vector<Rows, Vectors>(
+        [&](std::size_t r, std::size_t v) { sum[r][v] = times_tanh_slope<T>(sum[r][v], output(r, v)); });
+  } else if (f.output && f.activation == Activation::kRelu) {
+    for_each_vector<Rows, Vectors>(
+        [&](std::size_t r, std::size_t v) { sum[r][v] = times_relu_slope<T>(sum[r][v], output(r, v)); });
+  } else if (f.activation == Activation::kRelu) {
+    for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] = relu_of<T>(sum[r][v]); });
+  } else {
+    return f.activation == Activation::kNone;
+  }
+  return true;
+}
+
 #if defined(__aarch64__)
-// Products with one lane of a vector need no broadcast: values of a that stand side by side are loaded as vectors, four
-// steps of a row, or one step of six rows. Adds the first steps, in the same order as the loop that adds the rest;
-// returns how many.
+// Products with one lane of a vector need no broadcast: four steps of a row of a at once. Adds the first steps, in the same
+// order as the loop that adds the rest; returns how many.
 template <std::size_t Rows>
 [[gnu::always_inline]] inline std::size_t add_by_lanes(const Block<float>& k, Sums<float, Rows, kVectors>& sum) {
   const float *a = k.a, *b = k.b;
   std::size_t d = 0;
-  if (k.a_column == 1) {
-    for (; d + 4 <= k.depth; d += 4, a += 4) {
-      float32x4_t x[Rows];
-      unrolled<Rows>([&](std::size_t r) { x[r] = vld1q_f32(a + r * k.a_row); });
-      const auto step = [&]<int Lane>() __attribute__((always_inline)) {
-        unrolled<kVectors>([&](std::size_t v) {
-          const float32x4_t row = vld1q_f32(b + 4 * v);
-          unrolled<Rows>([&](std::size_t r) { sum[r][v] = vfmaq_laneq_f32(sum[r][v], row, x[r], Lane); });
-        });
-        b += k.b_row;
-      };
-      step.template operator()<0>();
-      step.template operator()<1>();
-      step.template operator()<2>();
-      step.template operator()<3>();
-    }
-  } else if constexpr (Rows == 6) {
-    for (; k.a_row == 1 && d < k.depth; ++d, a += k.a_column, b += k.b_row) {
-      const float32x4_t x = vld1q_f32(a);
-      const float32x2_t y = vld1_f32(a + 4);
+  for (; k.a_column == 1 && d + 4 <= k.depth; d += 4, a += 4) {
+    float32x4_t x[Rows];
+    unrolled<Rows>([&](std::size_t r) { x[r] = vld1q_f32(a + r * k.a_row); });
+    const auto step = [&]<int Lane>() __attribute__((always_inline)) {
       unrolled<kVectors>([&](std::size_t v) {
         const float32x4_t row = vld1q_f32(b + 4 * v);
-        sum[0][v] = vfmaq_laneq_f32(sum[0][v], row, x, 0);
-        sum[1][v] = vfmaq_laneq_f32(sum[1][v], row, x, 1);
-        sum[2][v] = vfmaq_laneq_f32(sum[2][v], row, x, 2);
-        sum[3][v] = vfmaq_laneq_f32(sum[3][v], row, x, 3);
-        sum[4][v] = vfmaq_lane_f32(sum[4][v], row, y, 0);
-        sum[5][v] = vfmaq_lane_f32(sum[5][v], row, y, 1);
+        unrolled<Rows>([&](std::size_t r) { sum[r][v] = vfmaq_laneq_f32(sum[r][v], row, x[r], Lane); });
       });
-    }
+      b += k.b_row;
+    };
+    step.template operator()<0>();
+    step.template operator()<1>();
+    step.template operator()<2>();
+    step.template operator()<3>();
   }
   return d;
 }
+
+// The blocks of run_blocks in assembly, where it can; returns whether it could.
+inline bool run_blocks_neon(const Block<float>& first, std::size_t count, std::size_t a_step) {
+  const bool by_rows = first.a_column == 1, slope = first.finish.output;
+  const bool none = !first.last || first.finish.activation == Activation::kNone;
+  if (by_rows ? first.depth < 4 || first.depth % 4 != 0 : first.a_row != 1 || !none) return false;
+  if (first.columns != kWidth<float> || first.c.column != 1 || first.depth == 0) return false;
+  static constexpr float kZeros[kWidth<float>] = {};
+  const bool relu = first.finish.activation == Activation::kRelu, after = !none && !relu && !slope;
+  NeonBlock k{first.a,
+              4 * first.a_row,
+              4 * first.a_column,
+              first.b,
+              4 * first.b_row,
+              first.depth,
+              !first.first ? first.c.data
+              : first.bias ? first.bias
+                           : kZeros,
+              first.first ? 0 : 4 * first.c.row,
+              first.c.data,
+              4 * first.c.row,
+              NeonFinish::kNone,
+              first.finish.output,
+              4 * first.finish.stride};
+  if (!none && slope) k.finish = relu ? NeonFinish::kReluSlope : NeonFinish::kTanhSlope;
+  if (!none && relu && !slope) k.finish = NeonFinish::kRelu;
+  const std::size_t c_step = kRows * first.c.row, start_step = first.first ? 0 : c_step;
+  const std::size_t output_step = slope ? kRows * first.finish.stride : 0;
+  for (; count > 0; --count) {
+    by_rows ? block_by_rows(k) : block_by_columns(k);
+    if (after) finish_rows<float>(k.c, first.c.row, kRows, kWidth<float>, first.finish);
+    k.a += a_step, k.c += c_step, k.start += start_step, k.output += output_step;
+  }
+  return true;
+}
 #endif
+
+// c = finish(start + a b) for one block.
+template <class T, std::size_t Rows, std::size_t Vectors>
+[[gnu::always_inline]] inline void run_block(const Block<T>& k, bool whole) {
+  Sums<T, Rows, Vectors> sum;
+  begin_sums<T, Rows, Vectors>(k, whole, sum);
+  std::size_t d = 0;
+#if defined(__aarch64__)
+  if constexpr (Rows > 2 && Rows < kRows && Vectors == kVectors && sizeof(T) == sizeof(float)) {
+    d = add_by_lanes<Rows>(k, sum);
+  }
+#endif
+  const T* a = k.a + d * k.a_column;
+  const T* b = k.b + d * k.b_row;
+  const auto add_step = [&](Sums<T, Rows, Vectors> & to) __attribute__((always_inline)) {
+    Vec<T> row[Vectors];
+    for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
+    for (std::size_t r = 0; r < Rows; ++r) {
+      const Vec<T> x = splat(a[r * k.a_row]);
+      for (std::size_t v = 0; v < Vectors; ++v) to[r][v] += x * row[v];
+    }
+    a += k.a_column, b += k.b_row;
+  };
+  if constexpr (Rows * Vectors <= 8) {  // so few sums wait for their own last addition: two of each
+    Sums<T, Rows, Vectors> odd = {};
+    for (; d + 2 <= k.depth; d += 2) {
+      add_step(sum);
+      add_step(odd);
+    }
+    for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] += odd[r][v]; });
+  }
+  for (; d < k.depth; ++d) add_step(sum);
+  const bool finished = !k.last || (whole && finish_sums<T, Rows, Vectors>(k.finish, sum));
+  end_sums<T, Rows, Vectors>(k, whole, sum);
+  if (!finished) finish_rows<T>(k.c.data, k.c.row, Rows, k.columns, k.finish);
+}
 
 // `count` blocks, one below the other; those of a are `a_step` apart.
 template <class T, std::size_t Rows, std::size_t Vectors>
 void run_blocks(const Block<T>& first, std::size_t count, std::size_t a_step) {
+#if defined(__aarch64__)
+  if constexpr (Rows == kRows && Vectors == kVectors && sizeof(T) == sizeof(float)) {
+    if (run_blocks_neon(first, count, a_step)) return;
+  }
+#endif
   const bool whole = first.c.column == 1 && first.columns == Vectors * kLanes<T>;
   Block<T> k = first;  // its own: what is stored cannot change it
   for (; count > 0; --count) {
@@ -223,34 +322,7 @@ void run_blocks(const Block<T>& first, std::size_t count, std::size_t a_step) {
         __builtin_prefetch(k.c.data + r * k.c.row + i, 1);
       }
     }
-    Sums<T, Rows, Vectors> sum;
-    begin_sums<T, Rows, Vectors>(k, whole, sum);
-    std::size_t d = 0;
-#if defined(__aarch64__)
-    if constexpr (Rows > 2 && Vectors == kVectors && sizeof(T) == sizeof(float)) d = add_by_lanes<Rows>(k, sum);
-#endif
-    const T* a = k.a + d * k.a_column;
-    const T* b = k.b + d * k.b_row;
-    const auto add_step = [&](Sums<T, Rows, Vectors> & to) __attribute__((always_inline)) {
-      Vec<T> row[Vectors];
-      for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
-      for (std::size_t r = 0; r < Rows; ++r) {
-        const Vec<T> x = splat(a[r * k.a_row]);
-        for (std::size_t v = 0; v < Vectors; ++v) to[r][v] += x * row[v];
-      }
-      a += k.a_column, b += k.b_row;
-    };
-    if constexpr (Rows * Vectors <= 8) {  // so few sums wait for their own last addition: two of each
-      Sums<T, Rows, Vectors> odd = {};
-      for (; d + 2 <= k.depth; d += 2) {
-        add_step(sum);
-        add_step(odd);
-      }
-      for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] += odd[r][v]; });
-    }
-    for (; d < k.depth; ++d) add_step(sum);
-    end_sums<T, Rows, Vectors>(k, whole, sum);
-    if (k.last) finish_rows<T>(k.c.data, k.c.row, Rows, k.columns, k.finish);
+    run_block<T, Rows, Vectors>(k, whole);
     k.a += a_step;
     k.c.data += Rows * k.c.row;
     if (k.finish.output) k.finish.output += Rows * k.finish.stride;
@@ -310,7 +382,7 @@ void run_columns(const Sizes& n, const Right<T>& b, std::size_t d, Block<T>& blo
         store(panel + k * kLanes<T>, load_some(block.b + k * block.b_row, left));
       }
       block.b = panel, block.b_row = kLanes<T>;
-    } else if (block.columns == kWidth<T> && block.b_row * sizeof(T) >= kFarApart / 2 && rows >= 8 * kRows) {
+    } else if (block.columns == kWidth<T> && block.b_row * sizeof(T) >= kFarRows && rows >= 8 * kRows) {
       for (std::size_t k = 0; k < block.depth; ++k) {
         for (std::size_t i = 0; i < kWidth<T>; i += kLanes<T>) {
           store(panel + k * kWidth<T> + i, load(block.b + k * block.b_row + i));
@@ -354,10 +426,11 @@ template <class T>
 void product(const Sizes& n, Strided<const T> a, const Right<T>& b, const Strided<T>& c, const T* bias,
              const Finish<T>& finish) {
   alignas(kVectorBytes) T turned[kGroup * kDepth];
-  const bool turn = a.row == 1 && a.column * sizeof(T) >= kFarApart;
-  for (std::size_t d = 0; d < n.depth; d += kDepth) {
+  const bool turn = a.row == 1 && a.column * sizeof(T) >= kFarColumns;
+  const std::size_t depth = a.row == 1 && !turn ? kShallow : kDepth;
+  for (std::size_t d = 0; d < n.depth; d += depth) {
     Block<T> block{};
-    block.depth = n.depth - d < kDepth ? n.depth - d : kDepth;
+    block.depth = n.depth - d < depth ? n.depth - d : depth;
     block.first = d == 0, block.last = d + block.depth == n.depth;
     for (std::size_t r = 0; r < n.rows; r += kGroup) {
       const std::size_t rows = n.rows - r < kGroup ? n.rows - r : kGroup;

@@ -38,6 +38,7 @@ TEST(Dense, EveryVersionMatchesPlainLoops) {
                                         {70, 65, 300},
                                         {20, 131, 9},
                                         {400, 400, 30},
+                                        {520, 48, 13},
                                         {300, 530, 290}}) {
       const auto weight = random_values(in * out, 1), bias = random_values(out, 2), x = random_values(in * rows, 3);
       const auto delta = random_values(out * rows, 4);
@@ -111,14 +112,17 @@ TEST(Dense, TanhIsWithinItsStatedError) {
 TEST(Dense, ActivationsDoNotHideNaN) {
   for (std::size_t version = 0; version < dense_versions(); ++version) {
     const DenseKernels<float>& k = dense_version(version);
-    const std::vector<float> x(3, std::numeric_limits<float>::quiet_NaN()), bias(20);
-    for (const std::size_t out : {2, 20}) {  // sums of few, and a product
-      const std::vector<float> weight(out, 1.0f);
-      std::vector<float> packed(out), z(3 * out);
-      k.pack(weight.data(), packed.data(), 1, out);
-      for (const Activation activation : {Activation::kNone, Activation::kTanh, Activation::kRelu}) {
-        k.affine(weight.data(), packed.data(), bias.data(), x.data(), z.data(), 1, out, 3, activation);
-        for (const float v : z) EXPECT_TRUE(std::isnan(v)) << k.name << ", " << out << " outputs";
+    for (const std::size_t in : {1, 4}) {
+      const std::vector<float> x(7 * in, std::numeric_limits<float>::quiet_NaN()), bias(20);
+      for (const std::size_t out : {2, 20}) {  // sums of few, and a product
+        const std::vector<float> weight(in * out, 1.0f);
+        std::vector<float> packed(in * out), z(7 * out);
+        k.pack(weight.data(), packed.data(), in, out);
+        for (const Activation activation : {Activation::kNone, Activation::kTanh, Activation::kRelu}) {
+          k.affine(weight.data(), packed.data(), bias.data(), x.data(), z.data(), in, out, 7, activation);
+          for (const float v : z)
+            EXPECT_TRUE(std::isnan(v)) << k.name << ", " << in << " inputs, " << out << " outputs";
+        }
       }
     }
   }
