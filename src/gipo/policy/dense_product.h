@@ -1,22 +1,15 @@
-// Small matrix products with what comes before and after them (bias, activation, its derivative) done block by block,
-// while the result is close by. Part of dense_impl.h; see there for what may be used here.
+// Matrix products with what comes before and after them (bias, activation, its derivative) done block by block, while the
+// result is close by. Part of dense_impl.h; see there for what may be used here.
 #pragma once
 
 #include "gipo/policy/dense.h"
+#include "gipo/policy/dense_block.h"
+#include "gipo/policy/dense_finish.h"
 #include "gipo/policy/dense_vector.h"
-#if defined(__aarch64__)
-#include "gipo/policy/dense_neon.h"
-#endif
 
 namespace gipo {
 namespace {
 
-// Registers: a block of kRows x (kVectors vectors) sums, the vectors of one row of b, and one broadcast value.
-#if defined(__AVX512F__) || defined(__aarch64__)
-constexpr std::size_t kRows = 6, kVectors = 4;  // of 32 registers
-#else
-constexpr std::size_t kRows = 6, kVectors = 2;  // of 16
-#endif
 // Steps of the inner sum after which the sums are put aside: a panel of b, this many rows high, stays in the caches.
 constexpr std::size_t kDepth = 512;
 // Bytes from one row of b, or one column of a, to the next from which on they share so few places of the first cache that
@@ -32,9 +25,7 @@ constexpr std::size_t kGroup = 43 * kRows;
 // Layers with no more outputs than this are sums along the inputs, not products: they would not fill a vector.
 constexpr std::size_t kMostDots = 4;
 
-// Columns of a block of sums, and of the next panel where `left` are left.
-template <class T>
-constexpr std::size_t kWidth = kVectors* kLanes<T>;
+// Columns of the next panel where `left` are left.
 template <class T>
 constexpr std::size_t panel_width(std::size_t left) {
   return left >= kWidth<T> ? kWidth<T> : left >= 2 * kLanes<T> ? 2 * kLanes<T> : left >= kLanes<T> ? kLanes<T> : left;
@@ -49,285 +40,6 @@ constexpr std::size_t filled(std::size_t n) {
 struct Sizes {
   std::size_t rows, columns, depth;
 };
-
-// Element (i, k) stands at data[i * row + k * column].
-template <class T>
-struct Strided {
-  T* data;
-  std::size_t row, column;
-};
-
-// What is done with a finished sum: the activation, or, where `output` is given, times the activation's derivative there.
-template <class T>
-struct Finish {
-  Activation activation = Activation::kNone;
-  const T* output = nullptr;  // [rows, columns] the activation's
-  std::size_t stride = 0;     // of its rows
-};
-
-template <class T>
-inline Vec<T> relu_of(Vec<T> v) {
-  return v < Vec<T>{} ? Vec<T>{} : v;  // NaN stays NaN
-}
-template <class T>
-inline Vec<T> times_relu_slope(Vec<T> v, Vec<T> output) {
-  return output > Vec<T>{} ? v : Vec<T>{};
-}
-template <class T>
-inline Vec<T> times_tanh_slope(Vec<T> v, Vec<T> output) {
-  return v * (T(1) - output * output);
-}
-
-// values [rows, columns] = finish(values); their rows are `stride` apart.
-template <class T>
-void finish_rows(T* values, std::size_t stride, std::size_t rows, std::size_t columns, const Finish<T>& f) {
-  if (f.activation == Activation::kNone) return;
-  const auto each = [&](auto&& finish) __attribute__((always_inline)) {
-    const T* output = f.output ? f.output : values;  // not read where there is none
-    const std::size_t output_stride = f.output ? f.stride : stride;
-    T* row = values;
-    for (std::size_t r = 0; r < rows; ++r, row += stride, output += output_stride) {
-      std::size_t i = 0;
-      const auto some = [&]<std::size_t N>() __attribute__((always_inline)) {
-        Vec<T> v[N];
-        unrolled<N>([&](std::size_t k) { v[k] = load(row + i + k * kLanes<T>); });
-        finish(v, output + i);
-        unrolled<N>([&](std::size_t k) { store(row + i + k * kLanes<T>, v[k]); });
-      };
-      for (; i + kWidth<T> <= columns; i += kWidth<T>) some.template operator()<kVectors>();
-      for (; i + kLanes<T> <= columns; i += kLanes<T>) some.template operator()<1>();
-      if (i == columns) continue;
-      Vec<T> v[1] = {load_some(row + i, columns - i)};
-      alignas(kVectorBytes) T rest[kLanes<T>] = {};
-      for (std::size_t k = i; k < columns; ++k) rest[k - i] = output[k];
-      finish(v, rest);
-      store_some(row + i, v[0], columns - i);
-    }
-  };
-  const auto each_vector = [&](auto&& of) __attribute__((always_inline)) {
-    each([&]<std::size_t N>(Vec<T>(&v)[N], const T* output) __attribute__((always_inline)) {
-      unrolled<N>([&](std::size_t k) { v[k] = of(v[k], load(output + k * kLanes<T>)); });
-    });
-  };
-  if (f.output && f.activation == Activation::kTanh) {
-    each_vector(times_tanh_slope<T>);
-  } else if (f.output && f.activation == Activation::kRelu) {
-    each_vector(times_relu_slope<T>);
-  } else if (f.activation == Activation::kTanh) {
-    each([](auto& v, const T*) { tanh_of(v); });
-  } else if (f.activation == Activation::kRelu) {
-    each_vector([](Vec<T> v, Vec<T>) { return relu_of<T>(v); });
-  }
-}
-
-// Where a block of sums begins and how it ends: one step of the inner sum's chunks.
-template <class T>
-struct Block {
-  const T* a;                   // (0, 0) of the block's rows
-  std::size_t a_row, a_column;  // strides
-  const T* b;                   // [depth, columns]
-  std::size_t b_row, depth;
-  Strided<T> c;
-  std::size_t columns;  // lanes in use; fewer than a vector only where the block is one vector wide
-  const T* bias;        // first chunk
-  bool first, last;
-  Finish<T> finish;  // last chunk; its output moved to this block
-};
-
-// f(r, v) for every vector of a block, unrolled.
-template <std::size_t Rows, std::size_t Vectors, class F>
-[[gnu::always_inline]] inline void for_each_vector(F&& f) {
-  unrolled<Rows>([&](std::size_t r) __attribute__((always_inline)) {
-    unrolled<Vectors>([&](std::size_t v) __attribute__((always_inline)) { f(r, v); });
-  });
-}
-
-template <class T, std::size_t Rows, std::size_t Vectors>
-using Sums = Vec<T>[Rows][Vectors];
-
-// Vector v's lanes in use.
-template <class T>
-std::size_t lanes_of(const Block<T>& k, std::size_t v) {
-  const std::size_t left = k.columns - v * kLanes<T>;
-  return left < kLanes<T> ? left : kLanes<T>;
-}
-
-// sum = zero, the bias, or what the chunk before has left.
-template <class T, std::size_t Rows, std::size_t Vectors>
-[[gnu::always_inline]] inline void begin_sums(const Block<T>& k, bool whole, Sums<T, Rows, Vectors>& sum) {
-  if (k.first && !k.bias) {
-    for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] = Vec<T>{}; });
-    return;
-  }
-  const T* from = k.first ? k.bias : k.c.data;
-  const std::size_t row = k.first ? 0 : k.c.row, column = k.first ? 1 : k.c.column;
-  if (whole) {
-    for_each_vector<Rows, Vectors>(
-        [&](std::size_t r, std::size_t v) { sum[r][v] = load(from + r * row + v * kLanes<T>); });
-    return;
-  }
-  Sums<T, Rows, Vectors> some;  // in memory, so that those that count need not be
-  for (std::size_t r = 0; r < Rows; ++r) {
-    for (std::size_t v = 0; v < Vectors; ++v) {
-      some[r][v] = load_some(from + r * row + v * kLanes<T> * column, lanes_of(k, v), column);
-    }
-  }
-  for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] = some[r][v]; });
-}
-
-template <class T, std::size_t Rows, std::size_t Vectors>
-[[gnu::always_inline]] inline void end_sums(const Block<T>& k, bool whole, const Sums<T, Rows, Vectors>& sum) {
-  if (whole) {
-    for_each_vector<Rows, Vectors>(
-        [&](std::size_t r, std::size_t v) { store(k.c.data + r * k.c.row + v * kLanes<T>, sum[r][v]); });
-    return;
-  }
-  Sums<T, Rows, Vectors> some;
-  for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { some[r][v] = sum[r][v]; });
-  for (std::size_t r = 0; r < Rows; ++r) {
-    for (std::size_t v = 0; v < Vectors; ++v) {
-      store_some(k.c.data + r * k.c.row + v * kLanes<T> * k.c.column, some[r][v], lanes_of(k, v), k.c.column);
-    }
-  }
-}
-
-// sum = finish(sum), but for tanh, which needs the registers; returns whether it is done.
-template <class T, std::size_t Rows, std::size_t Vectors>
-[[gnu::always_inline]] inline bool finish_sums(const Finish<T>& f, Sums<T, Rows, Vectors>& sum) {
-  const auto output = [&](std::size_t r, std::size_t v) { return load(f.output + r * f.stride + v * kLanes<T>); };
-  if (f.output && f.activation == Activation::kTanh) {
-    for_each_vector<Rows, Vectors>(
-        [&](std::size_t r, std::size_t v) { sum[r][v] = times_tanh_slope<T>(sum[r][v], output(r, v)); });
-  } else if (f.output && f.activation == Activation::kRelu) {
-    for_each_vector<Rows, Vectors>(
-        [&](std::size_t r, std::size_t v) { sum[r][v] = times_relu_slope<T>(sum[r][v], output(r, v)); });
-  } else if (f.activation == Activation::kRelu) {
-    for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] = relu_of<T>(sum[r][v]); });
-  } else {
-    return f.activation == Activation::kNone;
-  }
-  return true;
-}
-
-#if defined(__aarch64__)
-// Products with one lane of a vector need no broadcast: four steps of a row of a at once. Adds the first steps, in the same
-// order as the loop that adds the rest; returns how many.
-template <std::size_t Rows>
-[[gnu::always_inline]] inline std::size_t add_by_lanes(const Block<float>& k, Sums<float, Rows, kVectors>& sum) {
-  const float *a = k.a, *b = k.b;
-  std::size_t d = 0;
-  for (; k.a_column == 1 && d + 4 <= k.depth; d += 4, a += 4) {
-    float32x4_t x[Rows];
-    unrolled<Rows>([&](std::size_t r) { x[r] = vld1q_f32(a + r * k.a_row); });
-    const auto step = [&]<int Lane>() __attribute__((always_inline)) {
-      unrolled<kVectors>([&](std::size_t v) {
-        const float32x4_t row = vld1q_f32(b + 4 * v);
-        unrolled<Rows>([&](std::size_t r) { sum[r][v] = vfmaq_laneq_f32(sum[r][v], row, x[r], Lane); });
-      });
-      b += k.b_row;
-    };
-    step.template operator()<0>();
-    step.template operator()<1>();
-    step.template operator()<2>();
-    step.template operator()<3>();
-  }
-  return d;
-}
-
-// The blocks of run_blocks in assembly, where it can; returns whether it could.
-inline bool run_blocks_neon(const Block<float>& first, std::size_t count, std::size_t a_step) {
-  const bool by_rows = first.a_column == 1, slope = first.finish.output;
-  const bool none = !first.last || first.finish.activation == Activation::kNone;
-  if (by_rows ? first.depth < 4 || first.depth % 4 != 0 : first.a_row != 1 || !none) return false;
-  if (first.columns != kWidth<float> || first.c.column != 1 || first.depth == 0) return false;
-  static constexpr float kZeros[kWidth<float>] = {};
-  const bool relu = first.finish.activation == Activation::kRelu, after = !none && !relu && !slope;
-  NeonBlock k{first.a,
-              4 * first.a_row,
-              4 * first.a_column,
-              first.b,
-              4 * first.b_row,
-              first.depth,
-              !first.first ? first.c.data
-              : first.bias ? first.bias
-                           : kZeros,
-              first.first ? 0 : 4 * first.c.row,
-              first.c.data,
-              4 * first.c.row,
-              NeonFinish::kNone,
-              first.finish.output,
-              4 * first.finish.stride};
-  if (!none && slope) k.finish = relu ? NeonFinish::kReluSlope : NeonFinish::kTanhSlope;
-  if (!none && relu && !slope) k.finish = NeonFinish::kRelu;
-  const std::size_t c_step = kRows * first.c.row, start_step = first.first ? 0 : c_step;
-  const std::size_t output_step = slope ? kRows * first.finish.stride : 0;
-  for (; count > 0; --count) {
-    by_rows ? block_by_rows(k) : block_by_columns(k);
-    if (after) finish_rows<float>(k.c, first.c.row, kRows, kWidth<float>, first.finish);
-    k.a += a_step, k.c += c_step, k.start += start_step, k.output += output_step;
-  }
-  return true;
-}
-#endif
-
-// c = finish(start + a b) for one block.
-template <class T, std::size_t Rows, std::size_t Vectors>
-[[gnu::always_inline]] inline void run_block(const Block<T>& k, bool whole) {
-  Sums<T, Rows, Vectors> sum;
-  begin_sums<T, Rows, Vectors>(k, whole, sum);
-  std::size_t d = 0;
-#if defined(__aarch64__)
-  if constexpr (Rows > 2 && Rows < kRows && Vectors == kVectors && sizeof(T) == sizeof(float)) {
-    d = add_by_lanes<Rows>(k, sum);
-  }
-#endif
-  const T* a = k.a + d * k.a_column;
-  const T* b = k.b + d * k.b_row;
-  const auto add_step = [&](Sums<T, Rows, Vectors> & to) __attribute__((always_inline)) {
-    Vec<T> row[Vectors];
-    for (std::size_t v = 0; v < Vectors; ++v) row[v] = load(b + v * kLanes<T>);
-    for (std::size_t r = 0; r < Rows; ++r) {
-      const Vec<T> x = splat(a[r * k.a_row]);
-      for (std::size_t v = 0; v < Vectors; ++v) to[r][v] += x * row[v];
-    }
-    a += k.a_column, b += k.b_row;
-  };
-  if constexpr (Rows * Vectors <= 8) {  // so few sums wait for their own last addition: two of each
-    Sums<T, Rows, Vectors> odd = {};
-    for (; d + 2 <= k.depth; d += 2) {
-      add_step(sum);
-      add_step(odd);
-    }
-    for_each_vector<Rows, Vectors>([&](std::size_t r, std::size_t v) { sum[r][v] += odd[r][v]; });
-  }
-  for (; d < k.depth; ++d) add_step(sum);
-  const bool finished = !k.last || (whole && finish_sums<T, Rows, Vectors>(k.finish, sum));
-  end_sums<T, Rows, Vectors>(k, whole, sum);
-  if (!finished) finish_rows<T>(k.c.data, k.c.row, Rows, k.columns, k.finish);
-}
-
-// `count` blocks, one below the other; those of a are `a_step` apart.
-template <class T, std::size_t Rows, std::size_t Vectors>
-void run_blocks(const Block<T>& first, std::size_t count, std::size_t a_step) {
-#if defined(__aarch64__)
-  if constexpr (Rows == kRows && Vectors == kVectors && sizeof(T) == sizeof(float)) {
-    if (run_blocks_neon(first, count, a_step)) return;
-  }
-#endif
-  const bool whole = first.c.column == 1 && first.columns == Vectors * kLanes<T>;
-  Block<T> k = first;  // its own: what is stored cannot change it
-  for (; count > 0; --count) {
-    for (std::size_t r = Rows; Vectors == kVectors && count > 1 && r < 2 * Rows; ++r) {
-      for (std::size_t i = 0; i < kWidth<T>; i += 64 / sizeof(T)) {  // the next sums, before they are needed
-        __builtin_prefetch(k.c.data + r * k.c.row + i, 1);
-      }
-    }
-    run_block<T, Rows, Vectors>(k, whole);
-    k.a += a_step;
-    k.c.data += Rows * k.c.row;
-    if (k.finish.output) k.finish.output += Rows * k.finish.stride;
-  }
-}
 
 // One panel of columns, `Vectors` wide, over `rows` rows; those of a are `a_step` apart from one block to the next.
 template <class T, std::size_t Vectors>
@@ -427,7 +139,7 @@ void product(const Sizes& n, Strided<const T> a, const Right<T>& b, const Stride
              const Finish<T>& finish) {
   alignas(kVectorBytes) T turned[kGroup * kDepth];
   const bool turn = a.row == 1 && a.column * sizeof(T) >= kFarColumns;
-  const std::size_t depth = a.row == 1 && !turn ? kShallow : kDepth;
+  const std::size_t depth = a.row == 1 && !turn && c.column == 1 ? kShallow : kDepth;
   for (std::size_t d = 0; d < n.depth; d += depth) {
     Block<T> block{};
     block.depth = n.depth - d < depth ? n.depth - d : depth;

@@ -247,5 +247,14 @@ T exponentials(const T* x, T top, T* out, std::size_t n) {
   return sum;
 }
 
+// Registers: a block of kRows x (kVectors vectors) sums, the vectors of one row of b, and one broadcast value.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr std::size_t kRows = 6, kVectors = 4;  // of 32 registers
+#else
+constexpr std::size_t kRows = 6, kVectors = 2;  // of 16
+#endif
+template <class T>
+constexpr std::size_t kWidth = kVectors* kLanes<T>;  // columns of a block
+
 }  // namespace
 }  // namespace gipo
