@@ -92,6 +92,7 @@ bench: setup  ## benchmarks, in build/bench
 
 peers: setup  ## gipo beside other trainers on the same work, a table; PEERS: arguments (bench/peers/README.md)
 	$(call build,release,--target gipo)
+	@scripts/setup.sh --peers
 	@bench/peers/setup.sh
 	@$(PYTHON) bench/peers/run.py $(PEERS)
 

@@ -5,6 +5,7 @@
 #   scripts/setup.sh               all that `make demo` and `make test` need
 #   scripts/setup.sh --lint        clang-format and clang-tidy as well
 #   scripts/setup.sh --fuzz        clang and libFuzzer as well
+#   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -26,9 +27,10 @@ for argument in "$@"; do
       packages+=(clang libclang-rt-dev)
       tools+=(clang++)
       ;;
+    --peers) packages+=(libopenblas-dev) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
     *)
-      echo "setup: unknown argument $argument; known: --lint, --fuzz, --metaworld" >&2
+      echo "setup: unknown argument $argument; known: --lint, --fuzz, --peers, --metaworld" >&2
       exit 2
       ;;
   esac

@@ -73,6 +73,17 @@ def test_missing_program_is_said_and_the_peer_is_still_measured(bench, monkeypat
     assert [line.split()[4:9] for line in output.out.splitlines()[3:]] == [["PyTorch", "9", "us", "40", "missing"]] * 4
 
 
+def test_training_is_compared_by_the_median_of_both_sides(bench, monkeypatch, tmp_path, capsys):
+    install_peer(monkeypatch, tmp_path, 'import sys\n'
+                 'print(\'{"value": %s, "return": -180, "version": "9", "settings": "best"}\' % sys.argv[2])')
+    run_of = {"seconds": 2.0, "final_return": {"mean": -150.0}}
+    monkeypatch.setattr(rows, "gipo_train", lambda config, seed, folder: {**run_of, "seconds": seed / 2})
+    assert run.main(["--only", "pendulum", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["peer"], row["peer_value"], row["gipo_value"], row["ratio"]) == ("RLtools 9", 13.0, 6.5, 2.0)
+    assert row["note"] == "best, return RLtools -180, gipo -150"
+
+
 def test_missing_config_is_said(bench, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(rows, "FAST", ROOT / "configs" / "nowhere")
     assert run.main(["--quick", "--only", "solve"]) == 0
