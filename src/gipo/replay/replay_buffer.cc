@@ -126,7 +126,10 @@ void ReplayBuffer::sample_segments(Batch& batch) {
     const Record& r = record(random_.below(record_count_));
     const std::size_t count = std::min(r.length, batch.size - at);
     const std::size_t offset = count < r.length ? random_.below(r.length - count + 1) : 0;
-    copy_steps(r, offset, count, at, batch);
+    for_each_array(batch, arena_, [&](auto& to, const auto& from, std::size_t values) {
+      copy_rows(from, r.row + offset, count, to, at, values);
+    });
+    for (std::size_t t = 0; t < count; ++t) batch.env_step[at + t] = r.env_step(offset + t);
     copy_rows(arena_.observation, r.row + offset + count, 1, batch.observation, batch.size + batch.windows.size(),
               width);
     batch.windows.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0});
@@ -135,6 +138,7 @@ void ReplayBuffer::sample_segments(Batch& batch) {
 }
 
 void ReplayBuffer::sample_steps(Batch& batch) {
+  sampled_rows_.resize(batch.size);
   for (std::size_t at = 0; at < batch.size; ++at) {
     Step s;
     if (shape_.sampling == Sampling::kEpochs) {
@@ -145,8 +149,17 @@ void ReplayBuffer::sample_steps(Batch& batch) {
         s = {random_.below(record_count_), random_.below(shape_.segment_length)};
       } while (s.offset >= record(s.record).length);
     }
-    copy_steps(record(s.record), s.offset, 1, at, batch);
+    const Record& r = record(s.record);
+    sampled_rows_[at] = r.row + s.offset;
+    batch.env_step[at] = r.env_step(s.offset);
   }
+  for_each_array(batch, arena_, [&](auto& to, const auto& from, std::size_t width) {
+    if (width == 1) {
+      for (std::size_t at = 0; at < batch.size; ++at) to[at] = from[sampled_rows_[at]];
+    } else {
+      for (std::size_t at = 0; at < batch.size; ++at) copy_rows(from, sampled_rows_[at], 1, to, at, width);
+    }
+  });
 }
 
 ReplayBuffer::Step ReplayBuffer::next_of_epoch() {
@@ -160,16 +173,6 @@ ReplayBuffer::Step ReplayBuffer::next_of_epoch() {
     order_inserted_ = inserted_;
   }
   return order_[order_at_++];
-}
-
-void ReplayBuffer::copy_steps(const Record& r, std::size_t offset, std::size_t count, std::size_t at,
-                              Batch& batch) const {
-  for_each_array(batch, arena_, [&](auto& to, const auto& from, std::size_t width) {
-    copy_rows(from, r.row + offset, count, to, at, width);
-  });
-  for (std::size_t t = 0; t < count; ++t) {
-    batch.env_step[at + t] = r.first_env_step + r.env_step_stride * static_cast<double>(offset + t);
-  }
 }
 
 std::size_t ReplayBuffer::size() const {

@@ -65,6 +65,7 @@ class ReplayBuffer {
     double first_env_step = 0, env_step_stride = 0;
     std::uint64_t actor = 0, incarnation = 0, sequence = 0;
     std::uint64_t flags = 0;  // bit 0: terminated, bit 1: truncated
+    double env_step(std::size_t offset) const { return first_env_step + env_step_stride * static_cast<double>(offset); }
   };
   struct Step {  // one transition held
     std::uint64_t record = 0, offset = 0;
@@ -76,7 +77,6 @@ class ReplayBuffer {
   void evict_oldest();
   std::size_t find_rows(std::size_t needed);  // contiguous free rows; makes the arena larger where there are none
   void grow(std::size_t needed);
-  void copy_steps(const Record& r, std::size_t offset, std::size_t count, std::size_t at, Batch& batch) const;
   template <class Rows, class F>
   void for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const;
   void load_segment(ByteReader& in);
@@ -115,6 +115,7 @@ class ReplayBuffer {
   }
   Arena arena_;
   std::size_t rows_ = 0;
+  std::vector<std::size_t> sampled_rows_;  // of the batch that is being made of single steps
 
   // kEpochs: the pass under way.
   std::vector<Step> order_;
