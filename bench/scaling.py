@@ -36,8 +36,9 @@ def main(out: str) -> None:
             axis.loglog(x, y, color=BLUE, marker="o", markersize=3)
             if label.startswith("us"):  # the work grows with the batch, and with nearly the square of the width
                 power = 1 if name == "batch" else 2
-                axis.loglog(x, [y[-1] * (n / x[-1]) ** power for n in x], color=REFERENCE, linestyle=":")
-                axis.text(x[0], y[-1] * (x[0] / x[-1]) ** power, " as the work", color=REFERENCE, fontsize=7, va="top")
+                work = [y[-1] * (n / x[-1]) ** power for n in x]
+                axis.loglog(x, work, color=REFERENCE, linestyle=":")
+                axis.text(x[1], work[1], "   as the work", color=REFERENCE, fontsize=7, va="top")
                 share = axis.twinx()
                 share.plot(x, [row["ratio"] for _, row in points], color=VERMILLION, linestyle="--")
                 share.set_ylim(0, 1.05)

@@ -30,7 +30,7 @@ def machine() -> dict[str, object]:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
         "system": platform.system(), "architecture": platform.machine(),
-        "processor": names[0] if names else platform.processor(), "cores": os.cpu_count(),
+        "processor": next(iter(names), platform.processor() or platform.machine()), "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
     }
 
