@@ -1,5 +1,5 @@
 // Blocks of 6 x 16 sums in assembly: of 32 registers they fill 24, and g++ neither leaves all of them there nor the loads
-// where they are worth most, a few at a time between the products. Part of dense_product.h, for aarch64 alone.
+// where they are worth most, a few at a time between the products. Part of dense_block.h, for aarch64 alone.
 #pragma once
 
 #include <cstddef>
