@@ -92,7 +92,7 @@ bench: setup  ## benchmarks, in build/bench
 
 peers: setup  ## gipo beside other trainers on the same work, a table; PEERS: arguments (bench/peers/README.md)
 	$(call build,release,--target gipo)
-	@scripts/setup.sh --peers
+	@scripts/setup.sh --peers || echo 'peers: RLtools will be missing without OpenBLAS; going on' >&2
 	@bench/peers/setup.sh
 	@$(PYTHON) bench/peers/run.py $(PEERS)
 

@@ -1,6 +1,7 @@
 // RLtools' PPO on its own Pendulum with the work of configs/pendulum.toml: 75 rollouts of 4 environments x 1024 steps, two
 // passes over each in batches of 256; 64x64 networks with ReLU, its default. Prints seconds of training and the greedy
 // mean return of 100 episodes after it. Compiled by peer_rltools.py.
+
 // Each needs those before it.
 // clang-format off
 #include <rl_tools/operations/cpu_mux.h>

@@ -123,16 +123,9 @@ def pendulum(m: Measure) -> list[Row]:
         for seed in range(11, 11 + m.effort.rounds):  # the config was chosen on others
             ours.append(m.attempt(gipo_train, CONFIGS / "pendulum.toml", seed))
             theirs.append(m.attempt(peer, row.peer, "peer_rltools.py", seed))
-    theirs, ours = ([side for side in sides if side] for sides in (theirs, ours))
-    row.peer_value, row.gipo_value = median([side["value"] for side in theirs]), median([side["seconds"] for side in ours])
-    reached = returns(
-        (row.peer, median([side["return"] for side in theirs])),
-        ("gipo", median([side["final_return"]["mean"] for side in ours])),
-    )
-    if theirs:
-        row.peer, reached = f"{row.peer} {theirs[0]['version']}", f"{theirs[0]['settings']}, {reached}"
-    row.note = reached
-    return [row]
+    known = [run for run in theirs if run]
+    middle = {figure: median([run[figure] for run in known]) for figure in ("value", "return")}
+    return [finished(row, {**known[0], **middle} if known else {}, ours)]
 
 
 def cartpole(m: Measure) -> list[Row]:
@@ -157,7 +150,7 @@ def asynchronous(m: Measure) -> list[Row]:
 def finished(row: Row, theirs: dict, runs: list[dict | None]) -> Row:
     known = [run for run in runs if run]
     row.peer_value = theirs.get("value")
-    row.gipo_value = median([run["env_steps"] / run["seconds"] for run in known])
+    row.gipo_value = median([run["seconds"] if row.unit == "s" else run["env_steps"] / run["seconds"] for run in known])
     ours = median([run["final_return"]["mean"] for run in known])
     reached = returns((row.peer, theirs.get("return")), ("gipo", ours))
     row.note = ", ".join(filter(None, [theirs.get("settings"), reached]))
