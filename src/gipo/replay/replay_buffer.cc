@@ -120,14 +120,17 @@ bool ReplayBuffer::sample(Batch& batch) {
   return true;
 }
 
+// Segments chosen uniformly and laid end to end are a renewal process. Where it is entered at a uniform step, every place
+// of the batch holds each step held with the same probability (the process is stationary), whatever the lengths and
+// wherever the batch cuts it. Entered at the start of a segment, it would favour short ones and the first steps of all.
 void ReplayBuffer::sample_segments(Batch& batch) {
   const std::size_t width = shape_.observation_size;
-  for (std::size_t at = 0; at < batch.size;) {
-    const Record& r = record(random_.below(record_count_));
-    const std::size_t count = std::min(r.length, batch.size - at);
-    const std::size_t offset = count < r.length ? random_.below(r.length - count + 1) : 0;
-    for_each_array(batch, arena_, [&](auto& to, const auto& from, std::size_t values) {
-      copy_rows(from, r.row + offset, count, to, at, values);
+  Step from = uniform_step();
+  for (std::size_t at = 0; at < batch.size; from = {random_.below(record_count_), 0}) {
+    const Record& r = record(from.record);
+    const std::size_t offset = from.offset, count = std::min(r.length - offset, batch.size - at);
+    for_each_array(batch, arena_, [&](auto& to, const auto& held, std::size_t values) {
+      copy_rows(held, r.row + offset, count, to, at, values);
     });
     for (std::size_t t = 0; t < count; ++t) batch.env_step[at + t] = r.env_step(offset + t);
     copy_rows(arena_.observation, r.row + offset + count, 1, batch.observation, batch.size + batch.windows.size(),
@@ -137,18 +140,19 @@ void ReplayBuffer::sample_segments(Batch& batch) {
   }
 }
 
+// Rejection makes every step equally likely, whatever the length of its segment.
+ReplayBuffer::Step ReplayBuffer::uniform_step() {
+  Step s;
+  do {
+    s = {random_.below(record_count_), random_.below(shape_.segment_length)};
+  } while (s.offset >= record(s.record).length);
+  return s;
+}
+
 void ReplayBuffer::sample_steps(Batch& batch) {
   sampled_rows_.resize(batch.size);
   for (std::size_t at = 0; at < batch.size; ++at) {
-    Step s;
-    if (shape_.sampling == Sampling::kEpochs) {
-      s = next_of_epoch();
-    } else {
-      // Rejection makes every step equally likely, whatever the length of its segment.
-      do {
-        s = {random_.below(record_count_), random_.below(shape_.segment_length)};
-      } while (s.offset >= record(s.record).length);
-    }
+    const Step s = shape_.sampling == Sampling::kEpochs ? next_of_epoch() : uniform_step();
     const Record& r = record(s.record);
     sampled_rows_[at] = r.row + s.offset;
     batch.env_step[at] = r.env_step(s.offset);

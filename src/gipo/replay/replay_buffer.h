@@ -15,7 +15,7 @@
 namespace gipo {
 
 enum class Sampling {
-  kSegments,     // whole segments, uniformly, so that advantages can be recomputed on them
+  kSegments,     // runs of steps, most of them whole segments, so that advantages can be recomputed on them
   kTransitions,  // single steps, uniformly
   kEpochs,       // single steps in shuffled passes over all that is held
 };
@@ -38,8 +38,8 @@ class ReplayBuffer {
 
   // Copies the segment in and evicts the oldest ones beyond the capacity.
   void insert(const Segment& segment);
-  // Fills the whole batch, or returns false when nothing is held yet. A segment longer than what is left of the batch
-  // gives a random run of its steps.
+  // Fills the whole batch, or returns false when nothing is held yet. Every transition held is equally likely at every
+  // place of the batch.
   bool sample(Batch& batch);
 
   std::size_t size() const;        // transitions held
@@ -83,6 +83,7 @@ class ReplayBuffer {
   void load_order(ByteReader& in);
   void sample_segments(Batch& batch);
   void sample_steps(Batch& batch);
+  Step uniform_step();
   Step next_of_epoch();
 
   mutable std::mutex mutex_;

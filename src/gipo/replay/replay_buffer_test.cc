@@ -113,25 +113,87 @@ TEST(ReplayBuffer, TerminationIsSeenOnlyAtTheTrueEndOfASegment) {
   }
 }
 
-// Whole segments or single steps: every transition must be equally likely, whatever the length of its segment.
-TEST(ReplayBuffer, SamplingIsUniformOverTransitions) {
-  for (const Sampling sampling : {Sampling::kSegments, Sampling::kTransitions, Sampling::kEpochs}) {
-    ReplayBuffer replay(shape(64, sampling), RandomStream(3));
-    std::int64_t next = 0;
-    for (const std::size_t length : {8, 1, 3, 8, 2, 6, 4}) {
-      replay.insert(segment(length, next));
-      next += static_cast<std::int64_t>(length);
-    }
-    std::map<std::int64_t, double> counts;
-    Batch batch(128, 2, 1);
-    constexpr int kDraws = 2000;
-    for (int i = 0; i < kDraws; ++i) {
-      replay.sample(batch);
-      for (const std::int64_t v : batch.version) counts[v] += static_cast<double>(next) / (128.0 * kDraws);
-    }
-    EXPECT_EQ(counts.size(), static_cast<std::size_t>(next));
-    for (const auto& [version, relative] : counts) EXPECT_NEAR(relative, 1.0, 0.05) << version;
+// How often each step was drawn, relative to the uniform rate; draws should leave 0.3% of noise.
+std::vector<double> drawn(ReplayBuffer& replay, std::int64_t steps, std::size_t batch_size, std::size_t draws) {
+  std::vector<double> rate(static_cast<std::size_t>(steps));
+  Batch batch(batch_size, 2, 1);
+  const std::size_t batches = draws / batch_size;
+  for (std::size_t i = 0; i < batches; ++i) {
+    replay.sample(batch);
+    for (const std::int64_t v : batch.version) rate[static_cast<std::size_t>(v)] += 1;
   }
+  for (double& r : rate) r *= static_cast<double>(steps) / static_cast<double>(batches * batch_size);
+  return rate;
+}
+
+// At every batch size, whatever the lengths of the segments and wherever the end of a batch cuts them.
+TEST(ReplayBuffer, EveryTransitionIsEquallyLikely) {
+  const std::vector<std::vector<std::size_t>> mixtures = {{8, 8, 8, 8, 8}, {8, 1, 3, 8, 2, 6, 4}};
+  for (const Sampling sampling : {Sampling::kSegments, Sampling::kTransitions}) {
+    for (const std::vector<std::size_t>& lengths : mixtures) {
+      ReplayBuffer replay(shape(64, sampling), RandomStream(3));
+      std::int64_t next = 0;
+      for (const std::size_t length : lengths) {
+        replay.insert(segment(length, next));
+        next += static_cast<std::int64_t>(length);
+      }
+      for (const std::size_t batch_size : {1, 7, 256}) {
+        for (const double rate : drawn(replay, next, batch_size, 4'000'000)) {
+          ASSERT_NEAR(rate, 1.0, 0.01) << batch_size << " steps in a batch, " << lengths.size() << " segments";
+        }
+      }
+    }
+  }
+}
+
+// The lengths of a real run: most segments as long as they may be, some cut short by the end of their episode.
+TEST(ReplayBuffer, EveryTransitionOfLongSegmentsIsEquallyLikely) {
+  for (const std::vector<std::size_t>& lengths : {std::vector<std::size_t>{64}, {64, 8, 17, 1}}) {
+    ReplayBuffer replay({256, 64, 2, 1}, RandomStream(5));
+    std::int64_t next = 0;
+    for (const std::size_t length : lengths) {
+      Segment s(64, 2, 1);
+      s.length = length;
+      for (std::size_t t = 0; t < length; ++t) s.version[t] = next++;
+      replay.insert(s);
+    }
+    for (const std::size_t batch_size : {16, 32, 256}) {
+      const std::vector<double> rates = drawn(replay, next, batch_size, 10'000'000);
+      for (std::size_t i = 0; i < rates.size(); ++i) {
+        EXPECT_NEAR(rates[i], 1.0, 0.01) << "step " << i << " of " << next << ", " << batch_size << " in a batch";
+      }
+    }
+  }
+}
+
+// Advantages are recomputed on runs of steps: a batch may cut a segment at its two ends alone.
+TEST(ReplayBuffer, AllButTheFirstAndTheLastOfABatchAreWholeSegments) {
+  ReplayBuffer replay(shape(64), RandomStream(3));
+  for (std::int64_t i = 0; i < 8; ++i) replay.insert(segment(8, 8 * i));
+  Batch batch(40, 2, 1);
+  for (int i = 0; i < 100; ++i) {
+    replay.sample(batch);
+    expect_consistent(batch);
+    for (std::size_t w = 0; w < batch.windows.size(); ++w) {
+      const std::int64_t first = batch.version[batch.windows[w].begin];
+      if (w > 0) {
+        EXPECT_EQ(first % 8, 0);
+      }
+      if (w + 1 < batch.windows.size()) {
+        EXPECT_EQ((first + static_cast<std::int64_t>(batch.windows[w].length)) % 8, 0);
+      }
+    }
+  }
+}
+
+TEST(ReplayBuffer, EpochsAreUniformOverTransitions) {
+  ReplayBuffer replay(shape(64, Sampling::kEpochs), RandomStream(3));
+  std::int64_t next = 0;
+  for (const std::size_t length : {8, 1, 3, 8, 2, 6, 4}) {
+    replay.insert(segment(length, next));
+    next += static_cast<std::int64_t>(length);
+  }
+  for (const double rate : drawn(replay, next, 128, 4'000'000)) EXPECT_NEAR(rate, 1.0, 0.01);
 }
 
 TEST(ReplayBuffer, AnEpochVisitsEveryTransitionOnce) {
