@@ -11,6 +11,8 @@
 namespace gipo {
 namespace {
 
+constexpr std::int64_t kStepsBetweenDrains = 1024;  // of the slowest task a fifth of a second
+
 // A broken invariant is a defect of ours: what is in memory then is not to be trusted.
 bool trusted(const std::exception& e) { return dynamic_cast<const InvariantError*>(&e) == nullptr; }
 
@@ -82,7 +84,7 @@ void Trainer::run_lockstep() {
   Batch batch(static_cast<std::size_t>(plan_.config.learner.batch_size), plan_.env.observation_size,
               plan_.env.action.dims());
   while (!finished() && !interrupted()) {
-    collect(plan_.env_steps_due(learner_->version()));
+    if (!collect(plan_.env_steps_due(learner_->version()))) break;
     if (!plan_.on_policy()) set_scales();
     if (!replay_.sample(batch)) {
       throw RunError(
@@ -111,23 +113,35 @@ void Trainer::set_scales() {
   }
 }
 
-// Rounds of one step by every environment, until `due` steps have been taken. Actors do not meet within a collection,
-// and what they finished is taken in their order: the number of threads cannot be seen in the result.
-void Trainer::collect(std::int64_t due) {
+// Rounds of one step by every environment, until `due` steps have been taken. Actors do not meet between two drains, and
+// what they finished is taken in their order: the number of threads cannot be seen in the result. Long collections are
+// drained on the way, which bounds what actors hold, and may end there when the run is to stop: false then.
+bool Trainer::collect(std::int64_t due) {
   const auto per_round = static_cast<std::int64_t>(plan_.envs());
-  if (env_steps_ >= due) return;
-  const std::int64_t rounds = (due - env_steps_ + per_round - 1) / per_round;
-  if (plan_.on_policy()) {
+  if (env_steps_ >= due) return true;
+  if (plan_.on_policy() && !collecting_) {
     // The scales hold still while a rollout is collected and learned from, so that the first pass is on-policy.
     set_scales();
     store_.publish(*learner_);
   }
+  collecting_ = true;
   const std::shared_ptr<const Weights> weights = store_.get();
-  pool_.run(actors_.size(), [&](std::size_t i) {
-    for (std::int64_t r = 0; r < rounds; ++r) actors_[i]->step(*weights, env_steps_ + r * per_round);
-    if (plan_.on_policy()) actors_[i]->cut(*weights);
-  });
-  env_steps_ += rounds * per_round;
+  while (collecting_) {
+    if (interrupted()) return false;
+    const std::int64_t left = (due - env_steps_ + per_round - 1) / per_round;
+    const std::int64_t rounds = std::min(left, std::max<std::int64_t>(1, kStepsBetweenDrains / per_round));
+    collecting_ = rounds < left;
+    pool_.run(actors_.size(), [&](std::size_t i) {
+      for (std::int64_t r = 0; r < rounds; ++r) actors_[i]->step(*weights, env_steps_ + r * per_round);
+      if (plan_.on_policy() && !collecting_) actors_[i]->cut(*weights);
+    });
+    env_steps_ += rounds * per_round;
+    drain_actors();
+  }
+  return true;
+}
+
+void Trainer::drain_actors() {
   std::vector<Episode> episodes;
   rejected_ = 0;
   for (const auto& actor : actors_) {

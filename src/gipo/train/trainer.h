@@ -56,7 +56,8 @@ class Trainer {
  private:
   void run_lockstep();
   void set_scales();
-  void collect(std::int64_t due);
+  bool collect(std::int64_t due);
+  void drain_actors();
   void run_async();
   // Without the actors where they are on their way (async) or in the middle of a collection (a failure).
   Checkpoint make_checkpoint(bool with_actors);
@@ -94,6 +95,7 @@ class Trainer {
   double seconds_before_ = 0;      // of the run before it was resumed
   std::uint64_t incarnation_ = 0;  // how often it was resumed
   std::int64_t env_steps_ = 0, episode_count_ = 0;
+  bool collecting_ = false;  // in the middle of a collection
   std::vector<std::int64_t> next_episode_;  // [envs] as logged
   std::int64_t last_evaluation_ = 0;        // the update of the last one logged
   std::uint64_t rejected_ = 0, rejected_told_ = 0;

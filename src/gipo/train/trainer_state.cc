@@ -70,6 +70,7 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
                       {"update", learner_->version()},
                       {"env_steps", env_steps_},
                       {"episodes", episode_count_},
+                      {"collecting", collecting_},
                       {"rejected_segments", rejected_},
                       {"last_evaluation", last_evaluation_},
                       {"faults", faults_},
@@ -99,6 +100,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     read_whole(state, "update", learner_->version(), learner_->version());
     env_steps_ = read_whole(state, "env_steps", 0, kMostCount);
     episode_count_ = read_whole(state, "episodes", 0, kMostCount);
+    collecting_ = state.value("collecting", false);
     rejected_ = static_cast<std::uint64_t>(read_whole(state, "rejected_segments", 0, kMostCount));
     last_evaluation_ = read_whole(state, "last_evaluation", 0, learner_->version());
     seconds_before_ = read_real(state, "seconds", 0, 1e15);
