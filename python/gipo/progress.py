@@ -87,6 +87,11 @@ class TrainingLine:
 
     def show(self, figures: dict[str, float]) -> None:
         seconds = max(figures["seconds"], 1e-9)
+        if "warmup" in figures:
+            return self._print(
+                f"{self._name} warm-up: {figures['env_steps']} of {figures['warmup']} env steps  "
+                f"{figures['env_steps'] / seconds:.0f} env steps/s"
+            )
         done = figures["update"] / figures["updates"]
         left = in_time(seconds) if done == 1 else f"ETA {in_time(seconds * (1 - done) / done)}"
         mean = figures["return_mean"]
@@ -95,6 +100,9 @@ class TrainingLine:
             f"{figures['update'] / seconds:.0f} updates/s  return {in_words(None if math.isnan(mean) else mean)}  "
             f"gap {figures['gap_mean']:.0f}  {left}"
         )
+        self._print(line)
+
+    def _print(self, line: str) -> None:
         if not self._refreshed:
             print(line, file=self._stream, flush=True)
             return

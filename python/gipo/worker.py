@@ -241,6 +241,16 @@ def factory_maker(name, options):
     return make
 
 
+def is_limited(env):
+    """Whether its episodes run out of time by themselves: Gymnasium's spec says so, or a wrapper like its TimeLimit."""
+    if getattr(getattr(env, "spec", None), "max_episode_steps", None):
+        return True
+    wrapper = env
+    while wrapper is not None and not getattr(wrapper, "_max_episode_steps", None):
+        wrapper = getattr(wrapper, "env", None)
+    return wrapper is not None
+
+
 class Singles:
     """Environments of Gymnasium or of a factory, stepped one after the other."""
 
@@ -256,6 +266,7 @@ class Singles:
         box = kind_of(self.observation_space) == "Box" and len(self.observation_space.shape) == 1
         self.flat = tuple(self.observation_space.shape) if box else "not flat"
         self.engine = f"gymnasium {sys.modules['gymnasium'].__version__}" if of_gymnasium else ""
+        self.limited = is_limited(self.envs[0])
 
     def row(self, observation, where):
         return flatten(self.observation_space, observation, where)[0]
@@ -330,7 +341,7 @@ class Pool:
             raise Mistake(f"{name} has {spec.config.max_num_players} players: wanted an environment of one")
         self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
         self.actions = action_maker(self.action_space)
-        self.engine = f"EnvPool {envpool.__version__}"
+        self.engine, self.limited = f"EnvPool {envpool.__version__}", True
         self.pool = None
         self.make = lambda seeds: envpool.make(name, env_type="gymnasium", num_envs=self.count, num_threads=threads,
                                                seed=seeds, **options)
@@ -377,6 +388,7 @@ def describe(host):
         "observation_size": width(host.observation_space),
         "action": describe_action(host.action_space),
         "engine": host.engine,
+        "limited": host.limited,
     }
 
 

@@ -7,10 +7,16 @@
 #include <signal.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
 
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
+#include "gipo/core/signals.h"
 #include "gipo/train/resume.h"
 #include "gipo/train/trainer.h"
 
@@ -22,29 +28,37 @@ namespace nb = nanobind;
 // What Python wants to hear of a run; each is called with the interpreter's lock held, and may be None.
 struct Listeners {
   nb::object start;     // (name, what is said at the start), once
-  nb::object line;      // (figures), at most every `interval` seconds and at the end
+  nb::object line;      // (figures), at most every `interval` seconds and at the end; also during the warm-up
   nb::object callback;  // (figures) after every logged update; a false value that is not None ends the run
   nb::object warn;      // (text)
   double interval = 0;
   bool main_thread = false;  // Ctrl-C arrives there
 };
 
-// Ctrl-C while Python's lock is released: Python's own handler only takes a note of it. This one also ends the run.
-std::atomic<std::atomic<bool>*> run_to_stop{nullptr};
+// Ctrl-C while a run goes on: Python's own handler only takes a note of it. This one also asks the run to end.
+struct Interrupts {
+  SignalRequest request;
+  std::atomic<bool> again{false};
+};
+std::atomic<Interrupts*> run_to_stop{nullptr};
 struct sigaction previous_action;
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::atomic<bool>*>::is_always_lock_free);
+static_assert(std::atomic<Interrupts*>::is_always_lock_free);
 
 extern "C" void on_interrupt(int signal) {
-  if (std::atomic<bool>* stop = run_to_stop) stop->store(true);
+  if (Interrupts* run = run_to_stop) {
+    const SignalRequest::Heard heard = run->request.hear();
+    if (heard == SignalRequest::Heard::kFirst) SignalRequest::say_stopping();
+    if (heard == SignalRequest::Heard::kAgain) run->again = true;
+  }
   if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN)
     previous_action.sa_handler(signal);
 }
 
 class InterruptGuard {
  public:
-  InterruptGuard(std::atomic<bool>& stop, bool wanted) : installed_(wanted && !run_to_stop) {
+  InterruptGuard(Interrupts& run, bool wanted) : installed_(wanted && !run_to_stop) {
     if (!installed_) return;
-    run_to_stop = &stop;
+    run_to_stop = &run;
     struct sigaction action {};
     action.sa_handler = on_interrupt;
     sigemptyset(&action.sa_mask);
@@ -69,7 +83,11 @@ nb::dict to_dict(const Progress& p) {
   figures["env_steps"] = p.env_steps;
   figures["total_env_steps"] = p.total_env_steps;
   figures["seconds"] = p.seconds;
-  for (const auto& [name, value] : *p.figures) figures[name.c_str()] = value;
+  if (p.figures) {
+    for (const auto& [name, value] : *p.figures) figures[name.c_str()] = value;
+  } else {
+    figures["warmup"] = p.warmup;
+  }
   return figures;
 }
 
@@ -81,71 +99,160 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// A run on a thread of its own, so that the caller's can always be interrupted. What Python is to hear is done by the
+// caller's thread, which waits for that and for the end of the run. Owned by both threads.
+class RunThread {
+ public:
+  // Calls work() on the thread; returns at once.
+  static void start(const std::shared_ptr<RunThread>& run, std::function<void()> work) {
+    std::thread([run, work = std::move(work)]() mutable {
+      try {
+        work();
+      } catch (...) {
+        run->error_ = std::current_exception();
+      }
+      work = nullptr;  // whoever waits may count on its end
+      const std::lock_guard lock(run->mutex_);
+      run->ended_ = true;
+      run->changed_.notify_all();
+    }).detach();
+  }
+
+  // On the run's thread: has f called by the caller's, and waits for that. Nothing where the caller no longer waits.
+  void tell(const std::function<void()>& f) {
+    std::unique_lock lock(mutex_);
+    if (left_) return;
+    asked_ = &f;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return asked_ == nullptr; });
+  }
+
+  // On the caller's thread, with Python's lock held, which is released while it waits: carries out what it is asked
+  // until the run has ended. look() is called several times a second; where it throws, the run is left to itself.
+  template <class F>
+  void attend(F&& look) {
+    bool ended = false;
+    while (!ended) {
+      const std::function<void()>* f = nullptr;
+      {
+        const nb::gil_scoped_release released;
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return asked_ || ended_; });
+        f = asked_;
+        ended = ended_;
+      }
+      if (f) (*f)();
+      answer(f != nullptr, false);
+      try {
+        look();
+      } catch (...) {
+        answer(true, true);
+        throw;
+      }
+    }
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  const std::atomic<bool>& stop() const { return stop_; }
+  void request_stop() { stop_ = true; }
+
+ private:
+  void answer(bool answered, bool leave) {
+    if (!answered) return;
+    const nb::gil_scoped_release released;
+    const std::lock_guard lock(mutex_);
+    asked_ = nullptr;
+    left_ = left_ || leave;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void()>* asked_ = nullptr;
+  bool ended_ = false, left_ = false;
+  std::exception_ptr error_;
+  std::atomic<bool> stop_{false};
+};
+
+// What the run's thread needs; it may outlive the call.
+struct Work {
+  Plan plan;
+  std::unique_ptr<RunFolder> folder;
+  std::optional<Checkpoint> checkpoint;
+};
+
+// One call of train or resume, on the caller's thread.
 class Session {
  public:
   explicit Session(const Listeners& listeners) : listeners_(listeners) {}
 
   // Trains to the end, with Python's lock released. An exception of a listener, and Ctrl-C, end the run as an
-  // interruption does, with a checkpoint, and are raised after it.
-  void run(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint) {
-    if (!listeners_.start.is_none()) listeners_.start(plan.name, opening(plan));
+  // interruption does, with a checkpoint, and are raised after it; Ctrl-C a second time is raised at once.
+  void run(const std::shared_ptr<Work>& work) {
+    if (!listeners_.start.is_none()) listeners_.start(work->plan.name, opening(work->plan));
+    Interrupts interrupts;
     {
-      const InterruptGuard guard(stop_, listeners_.main_thread);
+      const InterruptGuard guard(interrupts, listeners_.main_thread);
       check_signals();  // Ctrl-C of before: nobody would hear of it
-      const nb::gil_scoped_release released;
-      Trainer trainer(plan, folder, hooks());
-      if (checkpoint) trainer.restore(*checkpoint);
-      trainer.run();
+      const auto thread = std::make_shared<RunThread>();
+      RunThread::start(thread, [work, hooks = hooks(*thread)] {
+        Trainer trainer(work->plan, *work->folder, hooks);
+        if (work->checkpoint) trainer.restore(*work->checkpoint);
+        work->checkpoint.reset();
+        trainer.run();
+      });
+      thread->attend([&] {
+        if (raised_ || interrupts.request.stop()) thread->request_stop();
+        if (interrupts.again) check_signals();
+      });
     }
     if (raised_) std::rethrow_exception(raised_);
     check_signals();
   }
 
  private:
-  TrainerHooks hooks() {
+  // They are called on the run's thread, which may outlive this object: what they tell is done by the caller's alone.
+  TrainerHooks hooks(RunThread& run) {
     TrainerHooks hooks;
     hooks.seconds = [start = std::chrono::steady_clock::now()] {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     };
-    hooks.progress = [this](const Progress& p) { progress(p); };
-    hooks.warn = [this](const std::string& text) { tell([&] { listeners_.warn(text); }); };
-    hooks.stop = &stop_;
+    hooks.progress = [this, &run, interval = listeners_.interval, line = !listeners_.line.is_none(),
+                      every = !listeners_.callback.is_none(), shown_at = -1e9](const Progress& p) mutable {
+      const bool show = line && (p.update == p.updates || p.seconds - shown_at >= interval);
+      if (!show && !(every && p.figures)) return;
+      if (show) shown_at = p.seconds;
+      run.tell([&] { hear([&] { progress(p, show, run); }); });
+    };
+    hooks.warn = [this, &run](const std::string& text) { run.tell([&] { hear([&] { listeners_.warn(text); }); }); };
+    hooks.stop = &run.stop();
     return hooks;
   }
 
-  void progress(const Progress& p) {
-    const bool due = p.update == p.updates || p.seconds - shown_at_ >= listeners_.interval;
-    const bool show = due && !listeners_.line.is_none();
-    if (!show && listeners_.callback.is_none()) return;
-    if (show) shown_at_ = p.seconds;
-    tell([&] {
-      const nb::dict figures = to_dict(p);
-      if (show) listeners_.line(figures);
-      if (listeners_.callback.is_none()) return;
-      const nb::object said = listeners_.callback(figures);
-      if (said.is_none()) return;
-      const int truth = PyObject_IsTrue(said.ptr());
-      if (truth < 0) throw nb::python_error();
-      if (truth == 0) stop_ = true;
-    });
+  void progress(const Progress& p, bool show, RunThread& run) {
+    const nb::dict figures = to_dict(p);
+    if (show) listeners_.line(figures);
+    if (listeners_.callback.is_none() || !p.figures) return;
+    const nb::object said = listeners_.callback(figures);
+    if (said.is_none()) return;
+    const int truth = PyObject_IsTrue(said.ptr());
+    if (truth < 0) throw nb::python_error();
+    if (truth == 0) run.request_stop();
   }
 
+  // The first exception is kept, and ends the run.
   template <class F>
-  void tell(F&& f) {
+  void hear(F&& f) {
     if (raised_) return;
-    const nb::gil_scoped_acquire held;
     try {
       f();
     } catch (...) {
       raised_ = std::current_exception();
-      stop_ = true;
     }
   }
 
   const Listeners& listeners_;
-  std::atomic<bool> stop_{false};
   std::exception_ptr raised_;
-  double shown_at_ = -1e9;
 };
 
 using NamedValues = std::vector<std::pair<std::string, OptionValue>>;
@@ -160,23 +267,29 @@ Plan plan_of(const std::string& config, const NamedValues& options, const std::s
 
 std::string train(const std::string& config, const NamedValues& options, bool overwrite, const std::string& command,
                   const Listeners& listeners) {
-  const Plan plan = plan_of(config, options, "gipo.train");
-  if (overwrite) remove_run(plan.run_dir);
-  RunFolder folder(plan, command, wall_time);
-  Session(listeners).run(plan, folder, nullptr);
-  return plan.run_dir;
+  const auto work = std::make_shared<Work>();
+  work->plan = plan_of(config, options, "gipo.train");
+  if (overwrite) remove_run(work->plan.run_dir);
+  work->folder = std::make_unique<RunFolder>(work->plan, command, wall_time);
+  const std::string run_dir = work->plan.run_dir;
+  Session(listeners).run(work);
+  return run_dir;
 }
 
 std::string resume(const std::string& run, std::optional<std::int64_t> updates, const std::string& command,
                    const Listeners& listeners) {
-  const ResumePoint point = [&] {
+  ResumePoint point = [&] {
     const nb::gil_scoped_release released;
     return find_resume_point(run, updates);
   }();
   for (const std::string& text : point.passed_over) listeners.warn(text);
-  RunFolder folder(point.plan, command, wall_time, point.positions);
-  Session(listeners).run(point.plan, folder, &point.checkpoint);
-  return point.plan.run_dir;
+  const auto work = std::make_shared<Work>();
+  work->plan = std::move(point.plan);
+  work->checkpoint = std::move(point.checkpoint);
+  work->folder = std::make_unique<RunFolder>(work->plan, command, wall_time, point.positions);
+  const std::string run_dir = work->plan.run_dir;
+  Session(listeners).run(work);
+  return run_dir;
 }
 
 }  // namespace

@@ -20,8 +20,14 @@ int eval(const EvalArguments& a) {
     throw Error(fmt::format("{}: no policy there yet; a run saves it when it ends", path));
   }
   const Weights weights = weights_from_safetensors(plan.model, read_file(path), path);
-  const ReturnStats result = evaluate(
+  const Evaluation evaluation = evaluate(
       plan.model, weights, {plan.env, plan.config.env, plan.config.env_options, a.episodes, a.seed, !a.sampled});
+  const ReturnStats& result = evaluation.returns;
+  std::string faults;
+  for (const auto& [name, count] : evaluation.faults) faults += fmt::format(" {} {}", name, count);
+  if (!faults.empty()) {
+    fmt::print(stderr, "gipo: warning: episodes played again:{}; the last: {}\n", faults, evaluation.last_fault);
+  }
   if (a.json) {
     nlohmann::ordered_json out = {
         {"run_dir", a.run},
@@ -29,7 +35,8 @@ int eval(const EvalArguments& a) {
         {"update", weights.version},
         {"greedy", !a.sampled},
         {"seed", a.seed},
-        {"eval_return", {{"mean", result.mean}, {"std", result.std}, {"episodes", result.episodes}}}};
+        {"eval_return", {{"mean", result.mean}, {"std", result.std}, {"episodes", result.episodes}}},
+        {"faults", evaluation.faults}};
     if (result.success_rate) {
       out["eval_return"].update(
           {{"success_rate", *result.success_rate}, {"success_rate_last", *result.success_rate_last}});

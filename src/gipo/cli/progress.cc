@@ -31,6 +31,7 @@ void ProgressLine::show(const Progress& p) {
   const double interval = terminal_ ? kTerminalInterval : kPlainInterval;
   if (quiet_ || (!last && p.seconds - shown_at_ < interval)) return;
   shown_at_ = p.seconds;
+  if (!p.figures) return print(in_warmup(p));
   const double done = static_cast<double>(p.update) / static_cast<double>(p.updates);
   const double rate = p.seconds > 0 ? 1.0 / p.seconds : 0.0;
   const std::string line =
@@ -38,6 +39,15 @@ void ProgressLine::show(const Progress& p) {
                   static_cast<double>(p.env_steps) * rate, static_cast<double>(p.update) * rate,
                   std::isnan(p.recent_return) ? "-" : fmt::format("{:.1f}", p.recent_return), p.gap_mean,
                   last ? in_time(p.seconds) : "ETA " + in_time(p.seconds * (1 - done) / done));
+  print(line);
+}
+
+std::string ProgressLine::in_warmup(const Progress& p) const {
+  return fmt::format("{} warm-up: {} of {} env steps  {:.0f} env steps/s", name_, p.env_steps, p.warmup,
+                     p.seconds > 0 ? static_cast<double>(p.env_steps) / p.seconds : 0.0);
+}
+
+void ProgressLine::print(const std::string& line) {
   std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
   std::fflush(stderr);
   open_ = terminal_;

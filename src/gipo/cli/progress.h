@@ -16,6 +16,9 @@ class ProgressLine {
   void end();  // leaves the last line standing
 
  private:
+  std::string in_warmup(const Progress& p) const;
+  void print(const std::string& line);
+
   std::string name_;
   bool quiet_, terminal_;
   double shown_at_ = -1e9;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -11,16 +10,19 @@
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
+#include "gipo/core/signals.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {
 namespace {
 
-std::atomic<bool> stop_requested{false};
+SignalRequest request;
 
-// The first signal ends the run after the update under way; the second ends the process at once.
+// The first signal ends the run with a checkpoint; a second one, later, ends the process at once.
 extern "C" void on_signal(int) {
-  if (stop_requested.exchange(true)) std::_Exit(kInterrupted);
+  const SignalRequest::Heard heard = request.hear();
+  if (heard == SignalRequest::Heard::kFirst) SignalRequest::say_stopping();
+  if (heard == SignalRequest::Heard::kAgain) std::_Exit(kInterrupted);
 }
 
 std::string in_words(const ReturnStats& s) {
@@ -65,7 +67,7 @@ int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoin
     line.end();
     fmt::print(stderr, "gipo: warning: {}\n", text);
   };
-  hooks.stop = &stop_requested;
+  hooks.stop = &request.stop();
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   Trainer trainer(plan, folder, hooks);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -29,10 +30,20 @@ class ClosableQueue {
     ready_.wait(lock, [&] { return closed_ || !items_.empty(); });
     return take();
   }
+  // The same, but not for longer than this.
+  std::optional<T> pop_within(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex_);
+    ready_.wait_for(lock, most, [&] { return closed_ || !items_.empty(); });
+    return take();
+  }
   // Does not wait.
   std::optional<T> try_pop() {
     const std::lock_guard lock(mutex_);
     return take();
+  }
+  bool closed() const {
+    const std::lock_guard lock(mutex_);
+    return closed_;
   }
   void close() {
     {
@@ -50,7 +61,7 @@ class ClosableQueue {
     return value;
   }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<T> items_;
   bool closed_ = false;

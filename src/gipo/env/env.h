@@ -15,6 +15,8 @@
 
 namespace gipo {
 
+class Stop;
+
 struct ActionSpace {
   enum class Kind { kDiscrete, kMultiDiscrete, kBox };
   Kind kind = Kind::kDiscrete;
@@ -99,6 +101,8 @@ class Env {
   virtual void load_physics(ByteReader& in) = 0;
   // How the process ended that kWorkerDied speaks of.
   virtual std::string last_death() const { return {}; }
+  // Nothing will be asked of it again: its process may end, and the owner need not wait for that yet.
+  virtual void leave() {}
 
  protected:
   explicit Env(EnvSpec spec) : spec_(std::move(spec)) {}
@@ -138,8 +142,9 @@ struct RegisterEnv {
 // How many environments are wanted that step together.
 struct EnvCrowd {
   std::size_t count = 1;
-  std::size_t workers = 1;  // processes for them, where the task is one of a Python package
-  bool restart = true;      // an episode that ends is followed by reset(); false: by reset(seed), or by none
+  std::size_t workers = 1;     // processes for them, where the task is one of a Python package
+  bool restart = true;         // an episode that ends is followed by reset(); false: by reset(seed), or by none
+  const Stop* stop = nullptr;  // where requested, what waits for a process throws Interrupted
 };
 
 // Tasks register before main starts and are never removed: what follows may be called from any thread.

@@ -7,20 +7,13 @@
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/core/stop.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/replay/replay_buffer.h"
 
 namespace gipo {
-namespace {
 
-constexpr std::int64_t kMostFaults = 10;
-constexpr Actor::Fault kBadReward{"reward_not_finite", "a reward that is not finite"};
-constexpr Actor::Fault kBadObservation{"observation_not_finite", "an observation that is not finite"};
-constexpr Actor::Fault kBadStart{"start_not_finite", "a first observation that is not finite"};
-
-}  // namespace
-
-Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
+Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, const Stop* stop)
     : plan_(plan),
       index_(index),
       incarnation_(incarnation),
@@ -33,7 +26,7 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
   if (incarnation > 0) seed = derive_seed(seed, "incarnation", incarnation);
   std::size_t number = index * plan.envs_per_actor;
   for (std::unique_ptr<Env>& env :
-       make_envs(plan.env, plan.config.env, plan.config.env_options, {plan.envs_per_actor, plan.workers, true})) {
+       make_envs(plan.env, plan.config.env, plan.config.env_options, {plan.envs_per_actor, plan.workers, true, stop})) {
     slots_.push_back({std::move(env), RandomStream::derive(seed, "action", number),
                       Segment(plan.segment_length, plan.env.observation_size, plan.env.action.dims())});
     slots_.back().env->reset(derive_seed(seed, "env", number++));
@@ -63,8 +56,17 @@ void Actor::step(const Weights& weights, std::int64_t env_steps) {
   const DistributionView<float> pi = inference_.policy(weights, observation_);
   // All actions first: environments in other processes work at the same time.
   for (std::size_t i = 0; i < slots_.size(); ++i) choose_action(i, pi);
-  for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, weights, env_steps);
-  // Segments that ended are closed after all have stepped: closing uses the same inference workspace.
+  try {
+    for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, weights, env_steps);
+  } catch (const Interrupted&) {
+    close_ended(weights);  // each episode that is in the log has its segments in the replay
+    throw;
+  }
+  close_ended(weights);
+}
+
+// After all have stepped: closing uses the same inference workspace.
+void Actor::close_ended(const Weights& weights) {
   for (Slot& slot : slots_) {
     const Segment& s = slot.open;
     if (s.length == plan_.segment_length || s.terminated || s.truncated) close(slot, weights);
@@ -90,14 +92,12 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   float* now = observation_.data() + i * width;
   if (t == 0) s.first_env_step = static_cast<double>(env_steps);
   const StepResult result = slot.env->step({env_action_.data() + i * dims, dims});
+  ++steps_;
 
   std::copy_n(now, width, s.observation.data() + t * width);
   observe(slot, now);
   const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
-  if (result.fault == kWorkerDied) return drop_segment(i, {kWorkerDied, "the end of its worker"});
-  if (result.fault) return drop_segment(i, {result.fault, "a simulation that broke down"});
-  if (!std::isfinite(reward)) return drop_segment(i, kBadReward);
-  if (!finite_observation(i)) return drop_segment(i, kBadObservation);
+  if (const Fault fault = find_fault(result, reward, {now, width})) return drop_segment(i, fault);
   std::copy_n(now, width, s.observation.data() + (t + 1) * width);
   s.reward[t] = reward;
   if (plan_.config.env.normalise_rewards) {
@@ -130,8 +130,7 @@ void Actor::begin_episode(std::size_t i) {
 }
 
 bool Actor::finite_observation(std::size_t i) const {
-  const float* now = observation_.data() + i * plan_.env.observation_size;
-  return std::all_of(now, now + plan_.env.observation_size, [](float v) { return std::isfinite(v); });
+  return all_finite({observation_.data() + i * plan_.env.observation_size, plan_.env.observation_size});
 }
 
 void Actor::drop_segment(std::size_t i, Fault why) {
@@ -142,7 +141,6 @@ void Actor::drop_segment(std::size_t i, Fault why) {
     last_fault_ =
         fmt::format("environment {} ({}) gave {} ({}), at step {} of episode {}", index_ * plan_.envs_per_actor + i,
                     plan_.env.id, why.text, why.name, slot.episode_length + 1, slot.episode_number);
-    // Of workers, env.max_deaths says how many deaths are too many.
     if (why.name == kWorkerDied) {
       last_fault_ += ": " + slot.env->last_death();
     } else if (++slot.faults >= kMostFaults) {
@@ -214,13 +212,16 @@ void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
   episodes_.clear();
 }
 
+void Actor::leave() {
+  for (const Slot& slot : slots_) slot.env->leave();
+}
+
 void Actor::take_faults(FaultCounts& counts) {
   for (const auto& [name, count] : faults_) counts[name] += count;
   faults_.clear();
 }
 
 void Actor::save(ByteWriter& out) const {
-  out.value(rejected_);
   out.array(observation_);
   for (const Slot& slot : slots_) {
     slot.env->save_state(out);
@@ -236,7 +237,6 @@ void Actor::save(ByteWriter& out) const {
 }
 
 void Actor::load(ByteReader& in) {
-  rejected_ = in.value<std::uint64_t>();
   in.array_into(std::span<float>(observation_));
   for (Slot& slot : slots_) {
     slot.env->load_state(in);

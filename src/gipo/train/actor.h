@@ -1,15 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gipo/env/env.h"
 #include "gipo/policy/model.h"
 #include "gipo/replay/segment.h"
+#include "gipo/train/faults.h"
 #include "gipo/train/plan.h"
 
 namespace gipo {
@@ -28,15 +29,14 @@ struct Episode {
   Success success = {};
 };
 
-// Rejected segments by the name of their fault.
-using FaultCounts = std::map<std::string, std::uint64_t>;
-
 // Steps several environments together, one inference for all, and fills one segment per environment. Owned by one
 // thread at a time; the same code serves lockstep and async.
 class Actor {
  public:
   // incarnation: how often the run was resumed without its actors' state; each has random streams of its own.
-  Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation = 0);
+  // stop: where requested, waiting for an environment throws Interrupted; what was finished by then can be drained, and
+  // nothing else is to be asked of the actor.
+  Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation = 0, const Stop* stop = nullptr);
 
   std::size_t envs() const { return slots_.size(); }
   // The number of the episode that an environment is in; set where an earlier run left off.
@@ -48,15 +48,15 @@ class Actor {
   void cut(const Weights& weights);
   // Hands over the finished segments, in order; those with a number that is not finite are rejected and counted.
   void drain(ReplayBuffer& replay, std::vector<Episode>& episodes);
-  std::uint64_t rejected() const { return rejected_; }
+  std::int64_t steps() const { return steps_; }  // of all its environments, by this object
+  // Segments rejected since this was last asked.
+  std::uint64_t take_rejected() { return std::exchange(rejected_, 0); }
   const std::string& last_fault() const { return last_fault_; }  // why the last one was rejected
   // How often each kind of fault rejected one since this was last asked, added to `counts`.
   void take_faults(FaultCounts& counts);
 
-  struct Fault {
-    const char* name;  // as it is counted
-    const char* text;  // what the environment gave
-  };
+  // Nothing will be asked again: processes of its environments may end, which its destructor waits for.
+  void leave();
 
   void save(ByteWriter& out) const;
   void load(ByteReader& in);
@@ -79,6 +79,7 @@ class Actor {
   bool can_go_on(const Slot& slot) const;
   void choose_action(std::size_t i, const DistributionView<float>& pi);
   void step_slot(std::size_t i, const Weights& weights, std::int64_t env_steps);
+  void close_ended(const Weights& weights);
   // The first observations; those of other processes may take their time.
   void look();
   void close(Slot& slot, const Weights& weights);
@@ -100,6 +101,7 @@ class Actor {
   bool looked_ = false;
   std::vector<Segment> finished_, spare_;
   std::vector<Episode> episodes_;
+  std::int64_t steps_ = 0;
   std::uint64_t rejected_ = 0;
   std::string last_fault_;
   FaultCounts faults_;

@@ -1,8 +1,10 @@
 // The asynchronous mode: actor threads, a thread that prepares batches, an evaluator, and the learner on the calling
 // thread. Actor, replay and learner are the same objects as in lockstep; only the schedule differs.
+#include <fmt/format.h>
+
 #include <exception>
 #include <mutex>
-#include <stop_token>
+#include <system_error>
 #include <thread>
 
 #include "gipo/core/error.h"
@@ -13,20 +15,24 @@
 namespace gipo {
 namespace {
 
+constexpr std::chrono::milliseconds kLook{50};  // at signals, while the learner has nothing to do
+
 // What the threads of one async run share beside the replay and the weight store.
 struct Shared {
-  Shared(const Plan& plan, std::int64_t slack)
-      : pacer([&plan](std::int64_t u) { return plan.env_steps_due(u); }, slack,
+  Shared(const Plan& plan, std::int64_t slack, Stop& actors_stop)
+      : actors_stop(actors_stop),
+        pacer([&plan](std::int64_t u) { return plan.env_steps_due(u); }, slack,
               plan.config.staleness.pacing == "free") {}
 
+  Stop& actors_stop;
   Pacer pacer;
   ClosableQueue<Batch*> free_batches, ready_batches;
-  struct Evaluation {
+  struct Examination {
     std::int64_t env_steps = 0;
     std::shared_ptr<const Weights> weights;
-    ReturnStats result;
+    Evaluation result;
   };
-  ClosableQueue<Evaluation> evaluations, results;
+  ClosableQueue<Examination> evaluations, results;
 
   // Held while segments enter the replay, so that a checkpoint has each with the line of its episode or neither.
   std::mutex mutex;
@@ -37,6 +43,7 @@ struct Shared {
   std::exception_ptr error;  // the first
 
   void stop() {
+    actors_stop.request();
     pacer.stop();
     free_batches.close();
     ready_batches.close();
@@ -47,6 +54,8 @@ struct Shared {
   void guard(F&& work) {
     try {
       work();
+    } catch (const Interrupted&) {
+      stop();
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (!error) error = std::current_exception();
@@ -57,20 +66,35 @@ struct Shared {
 
 void act(Actor& actor, const WeightStore& store, ReplayBuffer& replay, Shared& shared) {
   const auto steps = static_cast<std::int64_t>(actor.envs());
-  std::uint64_t rejected = 0;
-  while (shared.pacer.wait_to_collect()) {
-    const std::int64_t before = shared.pacer.begin_steps(steps);
-    actor.step(*store.get(), before);
+  bool interrupted = false;
+  while (!interrupted && shared.pacer.wait_to_collect()) {
+    const std::int64_t before = shared.pacer.begin_steps(steps), counted = actor.steps();
+    try {
+      actor.step(*store.get(), before);
+    } catch (const Interrupted&) {  // what was finished counts
+      interrupted = true;
+    }
     {
       const std::lock_guard lock(shared.mutex);
       actor.drain(replay, shared.episodes);
-      shared.rejected += actor.rejected() - rejected;
-      if (actor.rejected() != rejected) shared.last_fault = actor.last_fault();
+      if (const std::uint64_t rejected = actor.take_rejected(); rejected > 0) {
+        shared.rejected += rejected;
+        shared.last_fault = actor.last_fault();
+      }
       actor.take_faults(shared.faults);
-      rejected = actor.rejected();
     }
     // After the drain: an update that waited for these steps must find their segments.
-    shared.pacer.end_steps(steps);
+    shared.pacer.end_steps(actor.steps() - counted);
+  }
+}
+
+template <class F>
+void start_thread(std::vector<std::jthread>& threads, std::size_t wanted, F&& work) {
+  try {
+    threads.emplace_back(std::forward<F>(work));
+  } catch (const std::system_error& e) {
+    throw RunError(fmt::format("thread {} of {} cannot be started: {}; staleness.actors decides how many are needed",
+                               threads.size() + 1, wanted, e.code().message()));
   }
 }
 
@@ -93,7 +117,7 @@ void Trainer::run_async() {
   // Actors may be ahead by a few updates' worth, so that neither side waits for the other's every step.
   const auto slack =
       std::max(static_cast<std::int64_t>(4 * plan_.env_steps_per_update), 2 * static_cast<std::int64_t>(plan_.envs()));
-  Shared shared(plan_, slack);
+  Shared shared(plan_, slack, actors_stop_);
   shared.pacer.start_at(env_steps_, learner_->version());
   shared.rejected = rejected_;
   shared.faults = faults_;
@@ -101,24 +125,27 @@ void Trainer::run_async() {
   for (Batch& batch : batches) shared.free_batches.push(&batch);
 
   const std::int64_t first = learner_->version();
+  const std::size_t wanted = actors_.size() + 2;
   std::vector<std::jthread> threads;
-  for (const auto& actor : actors_) {
-    threads.emplace_back([&] { shared.guard([&] { act(*actor, store_, replay_, shared); }); });
-  }
-  threads.emplace_back([&] { shared.guard([&] { prepare_batches(first, replay_, shared); }); });
-  threads.emplace_back([&] {
-    shared.guard([&] {
-      while (std::optional<Shared::Evaluation> e = shared.evaluations.pop()) {
-        e->result = evaluate(plan_.model, *e->weights, eval_task(e->weights->version));
-        shared.results.push(std::move(*e));
-      }
+  shared.guard([&] {
+    for (const auto& actor : actors_) {
+      start_thread(threads, wanted, [&] { shared.guard([&] { act(*actor, store_, replay_, shared); }); });
+    }
+    start_thread(threads, wanted, [&] { shared.guard([&] { prepare_batches(first, replay_, shared); }); });
+    start_thread(threads, wanted, [&] {
+      shared.guard([&] {
+        while (std::optional<Shared::Examination> e = shared.evaluations.pop()) {
+          e->result = evaluate(plan_.model, *e->weights, eval_task(e->weights->version));
+          shared.results.push(std::move(*e));
+        }
+      });
+      shared.results.close();  // the learner may be waiting for one
     });
-    shared.results.close();  // the learner may be waiting for one
   });
 
   // One at a time: the learner waits for a slow evaluation when the next is due, and a checkpoint for one under way.
   bool evaluating = false;
-  const auto take_evaluation = [&](const std::optional<Shared::Evaluation>& e) {
+  const auto take_evaluation = [&](const std::optional<Shared::Examination>& e) {
     if (!e) return;
     log_evaluation(e->weights->version, e->env_steps, e->result);
     evaluating = false;
@@ -135,14 +162,15 @@ void Trainer::run_async() {
   };
   shared.guard([&] {
     // The run was stopped between a checkpoint and the evaluation of its update.
-    if (first > 0 && evaluation_due() && last_evaluation_ < first) begin_evaluation();
-    while (!finished() && !interrupted()) {
-      const std::optional<Batch*> batch = shared.ready_batches.pop();
-      if (!batch) break;
+    if (evaluation_due()) begin_evaluation();
+    while (!finished() && !interrupted() && !shared.ready_batches.closed()) {
+      const std::optional<Batch*> batch = shared.ready_batches.pop_within(kLook);
       {
         const std::lock_guard lock(shared.mutex);
         take_reports();
       }
+      if (!batch && learner_->version() == 0) show_progress(0, nullptr);
+      if (!batch) continue;
       set_scales();
       update(**batch);
       shared.free_batches.push(*batch);

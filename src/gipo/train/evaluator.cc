@@ -1,8 +1,13 @@
 #include "gipo/train/evaluator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <thread>
+
+#include "gipo/core/error.h"
+#include "gipo/core/stop.h"
 
 namespace gipo {
 namespace {
@@ -25,69 +30,145 @@ ReturnStats return_stats(std::span<const double> returns, std::span<const Succes
   return stats;
 }
 
-ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task) {
-  const auto episodes = static_cast<std::size_t>(task.episodes);
-  const std::size_t width = model.observation_size, dims = model.distribution.dims;
-  std::vector<double> returns(episodes), env_observation(width);
-  std::vector<std::vector<double>> env_actions(kMostTogether, std::vector<double>(dims));
-  std::vector<float> action(dims), log_prob(dims);
-  std::vector<Success> success(episodes);
+namespace {
 
-  // One environment per place; a place whose episode ends takes the next one, until none is left.
+// The episodes of one evaluation: one environment per place; a place whose episode ends takes the next one, until none
+// is left.
+class Evaluator {
+ public:
+  Evaluator(const ModelSpec& model, const Weights& weights, const EvalTask& task)
+      : model_(model),
+        weights_(weights),
+        task_(task),
+        episodes_(static_cast<std::size_t>(task.episodes)),
+        returns_(episodes_),
+        success_(episodes_),
+        inference_(model, std::min(episodes_, kMostTogether)),
+        env_observation_(model.observation_size),
+        action_(model.distribution.dims),
+        log_prob_(model.distribution.dims) {
+    const std::size_t together = std::min(episodes_, kMostTogether);
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    for (std::unique_ptr<Env>& env :
+         make_envs(task.spec, task.env, task.env_options, {together, cores, false, task.stop})) {
+      places_.push_back({std::move(env), RandomStream(), std::vector<double>(model.distribution.dims),
+                         std::vector<float>(model.observation_size)});
+    }
+  }
+
+  Evaluation play() {
+    for (Place& place : places_) begin(place, next_++);
+    while (!places_.empty()) {
+      throw_if_requested(task_.stop);
+      look();
+      act();
+      for (Place& place : places_) step(place);
+      std::erase_if(places_, [](const Place& place) { return !place.env; });
+    }
+    found_.returns = return_stats(returns_, success_);
+    return std::move(found_);
+  }
+
+ private:
   struct Place {
     std::unique_ptr<Env> env;
     RandomStream random;
+    std::vector<double> action;      // [action_dims]
+    std::vector<float> observation;  // [observation_size] now
     std::size_t episode = 0;
+    std::int64_t length = 0, faults = 0;  // steps of the episode; times it was begun again
   };
-  const std::size_t together = std::min(episodes, kMostTogether);
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<Place> places;
-  std::size_t next = 0;
-  const auto begin = [&](Place& place, std::size_t episode) {
-    place.episode = episode;
-    returns[episode] = 0;
-    success[episode] = {};
-    place.env->reset(derive_seed(task.seed, "eval", place.episode));
-    place.random = RandomStream::derive(task.seed, "eval-action", place.episode);
-  };
-  for (std::unique_ptr<Env>& env : make_envs(task.spec, task.env, task.env_options, {together, cores, false})) {
-    places.push_back({std::move(env), RandomStream(), 0});
-  }
-  for (Place& place : places) begin(place, next++);
 
-  Inference inference(model, places.size());
-  std::vector<float> observation(places.size() * width);
-  while (!places.empty()) {
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      places[i].env->observe(env_observation);
-      for (std::size_t d = 0; d < width; ++d) observation[i * width + d] = static_cast<float>(env_observation[d]);
-    }
-    const DistributionView<float> pi = inference.policy(weights, {observation.data(), places.size() * width});
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      if (task.greedy) {
-        mode_action(model.distribution, pi, i, action);
-      } else {
-        sample_action(model.distribution, pi, i, places[i].random, action, log_prob);
-      }
-      to_env_action(model, action, env_actions[i]);
-      places[i].env->begin_step(env_actions[i]);
-    }
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      const StepResult result = places[i].env->step(env_actions[i]);
-      returns[places[i].episode] += result.reward;
-      success[places[i].episode].add(result);
-      if (!result.terminated && !result.truncated) continue;
-      if (result.fault == kWorkerDied) {  // played again, from a start of its own
-        begin(places[i], places[i].episode);
-      } else if (next < episodes) {
-        begin(places[i], next++);
-      } else {
-        places[i].env.reset();
-      }
-    }
-    std::erase_if(places, [](const Place& place) { return !place.env; });
+  void begin(Place& place, std::size_t episode) {
+    if (episode != place.episode) place.faults = 0;
+    place.episode = episode;
+    place.length = 0;
+    returns_[episode] = 0;
+    success_[episode] = {};
+    // Begun again, an episode has another start.
+    const std::uint64_t seed =
+        place.faults == 0 ? task_.seed : derive_seed(task_.seed, "again", static_cast<std::uint64_t>(place.faults));
+    place.env->reset(derive_seed(seed, "eval", episode));
+    place.random = RandomStream::derive(seed, "eval-action", episode);
   }
-  return return_stats(returns, success);
+
+  void observe(Place& place) {
+    place.env->observe(env_observation_);
+    std::transform(env_observation_.begin(), env_observation_.end(), place.observation.begin(),
+                   [](double v) { return static_cast<float>(v); });
+  }
+
+  // First observations, once all environments have begun to reset; others were seen with their step.
+  void look() {
+    observations_.clear();
+    for (Place& place : places_) {
+      if (place.length == 0) {
+        for (observe(place); !all_finite(place.observation); observe(place)) begin_again(place, kBadStart);
+      }
+      observations_.insert(observations_.end(), place.observation.begin(), place.observation.end());
+    }
+  }
+
+  void act() {
+    const DistributionView<float> pi = inference_.policy(weights_, observations_);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (task_.greedy) {
+        mode_action(model_.distribution, pi, i, action_);
+      } else {
+        sample_action(model_.distribution, pi, i, places_[i].random, action_, log_prob_);
+      }
+      to_env_action(model_, action_, places_[i].action);
+      places_[i].env->begin_step(places_[i].action);
+    }
+  }
+
+  void step(Place& place) {
+    const StepResult result = place.env->step(place.action);
+    observe(place);
+    const Fault fault = find_fault(result, static_cast<float>(result.reward), place.observation);
+    if (fault) return begin_again(place, fault);
+    returns_[place.episode] += result.reward;
+    success_[place.episode].add(result);
+    ++place.length;
+    if (!result.terminated && !result.truncated) return;
+    if (next_ < episodes_) {
+      begin(place, next_++);
+    } else {
+      place.env.reset();
+    }
+  }
+
+  void begin_again(Place& place, const Fault& why) {
+    ++found_.faults[why.name];
+    found_.last_fault = fmt::format("{} gave {} ({}), at step {} of episode {} of an evaluation", task_.spec.id,
+                                    why.text, why.name, place.length + 1, place.episode);
+    if (why.name == kWorkerDied) {
+      found_.last_fault += ": " + place.env->last_death();
+    } else if (++place.faults >= kMostFaults) {
+      throw RunError(fmt::format("{}: {} times in a row without one whole episode", found_.last_fault, place.faults));
+    }
+    begin(place, place.episode);
+  }
+
+  const ModelSpec& model_;
+  const Weights& weights_;
+  const EvalTask& task_;
+  const std::size_t episodes_;
+  std::size_t next_ = 0;
+  std::vector<Place> places_;
+  std::vector<double> returns_;   // [episodes]
+  std::vector<Success> success_;  // [episodes]
+  Evaluation found_;
+  Inference inference_;
+  std::vector<float> observations_;       // [places, observation_size]
+  std::vector<double> env_observation_;   // [observation_size]
+  std::vector<float> action_, log_prob_;  // [action_dims]
+};
+
+}  // namespace
+
+Evaluation evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task) {
+  return Evaluator(model, weights, task).play();
 }
 
 }  // namespace gipo

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gipo/policy/model.h"
+#include "gipo/train/faults.h"
 
 namespace gipo {
 
@@ -25,9 +26,18 @@ struct EvalTask {
   std::int64_t episodes = 1;
   std::uint64_t seed = 0;  // episode k starts from the stream derived from (seed, "eval", k)
   bool greedy = true;      // the most likely action, or a sampled one
+  const Stop* stop = nullptr;
 };
 
-// Plays whole episodes with fixed weights.
-ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task);
+struct Evaluation {
+  ReturnStats returns;
+  FaultCounts faults;      // episodes that were played again, by the name of what was wrong with them
+  std::string last_fault;  // in words
+};
+
+// Plays whole episodes with fixed weights. One in which the environment gave what is no number, or broke down, does not
+// count: it is played again from another start. Throws RunError, naming the environment, where that goes on; and
+// Interrupted.
+Evaluation evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task);
 
 }  // namespace gipo

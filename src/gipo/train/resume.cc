@@ -15,9 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 8> kFreeOptions = {"run.dir",           "run.name",        "run.threads",
+constexpr std::array<std::string_view, 9> kFreeOptions = {"run.dir",           "run.name",        "run.threads",
                                                           "run.target_return", "learner.updates", "env.python",
-                                                          "env.workers",       "env.max_deaths"};
+                                                          "env.workers",       "env.max_deaths",  "env.step_timeout"};
 constexpr std::array<std::string_view, 3> kFreeGroups = {"eval", "log", "checkpoint"};
 constexpr std::int64_t kMostUpdates = 1'000'000'000'000;
 

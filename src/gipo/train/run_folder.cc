@@ -200,9 +200,10 @@ void RunFolder::episode(const Episode& e) {
   append(*episodes_, line_);
 }
 
-void RunFolder::evaluation(std::int64_t update, std::int64_t env_steps, const ReturnStats& result) {
+void RunFolder::evaluation(std::int64_t update, std::int64_t env_steps, const Evaluation& result) {
   Json line = {{"update", update}, {"env_steps", env_steps}};
-  line.update(to_json(result));
+  line.update(to_json(result.returns));
+  if (!result.faults.empty()) line["faults"] = result.faults;
   append(*evaluations_, line.dump() + "\n");
 }
 
@@ -262,6 +263,7 @@ void RunFolder::write_summary(const RunSummary& s) {
        {{"skipped_updates", s.skipped_updates},
         {"rejected_segments", s.rejected_segments},
         {"faults", s.faults},
+        {"eval_faults", s.eval_faults},
         {"replay_size", s.replay_size},
         {"replay_evicted", s.replay_evicted}}},
       {"fingerprint",

@@ -26,7 +26,7 @@ struct RunSummary {
   std::int64_t env_steps = 0, updates = 0, episodes = 0;
   std::int64_t skipped_updates = 0;
   std::uint64_t rejected_segments = 0, replay_size = 0, replay_evicted = 0;
-  FaultCounts faults;
+  FaultCounts faults, eval_faults;
   double seconds = 0;
   ReturnStats final_return, eval_return;
   std::uint32_t weights_fingerprint = 0, replay_fingerprint = 0;
@@ -47,7 +47,7 @@ class RunFolder {
 
   void metrics(std::int64_t update, std::int64_t env_steps, const Figures& figures, const Diagnostics& diagnostics);
   void episode(const Episode& episode);
-  void evaluation(std::int64_t update, std::int64_t env_steps, const ReturnStats& result);
+  void evaluation(std::int64_t update, std::int64_t env_steps, const Evaluation& result);
   void log(const std::string& text);
   void flush();
   LogPositions positions() const;

@@ -11,7 +11,9 @@
 namespace gipo {
 namespace {
 
-constexpr std::int64_t kStepsBetweenDrains = 1024;  // of the slowest task a fifth of a second
+// Between two drains of a long collection: env steps, which take the slowest native task a fifth of a second; rounds of a
+// task of a Python package, which may take any time.
+constexpr std::int64_t kStepsBetweenDrains = 1024, kBridgedRounds = 8;
 
 // A broken invariant is a defect of ours: what is in memory then is not to be trusted.
 bool trusted(const std::exception& e) { return dynamic_cast<const InvariantError*>(&e) == nullptr; }
@@ -31,17 +33,26 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
     : plan_(plan),
       folder_(folder),
       hooks_(std::move(hooks)),
+      stop_(hooks_.stop),
+      actors_stop_(hooks_.stop),
       pool_(plan.config.run.mode == "lockstep" ? static_cast<std::size_t>(plan.config.run.threads) : 1),
       replay_(plan.replay_shape(), RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "replay")),
       learner_(make_learner(plan.learner_setup(),
                             RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "weights"), pool_)),
       moments_(plan.env.observation_size),
       checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
-  for (std::size_t i = 0; i < plan.actors; ++i) actors_.push_back(std::make_unique<Actor>(plan, i));
+  for (std::size_t i = 0; i < plan.actors; ++i) {
+    actors_.push_back(std::make_unique<Actor>(plan, i, incarnation_, &actors_stop_));
+  }
   recent_.reserve(kRecentEpisodes);
   recent_success_.reserve(kRecentEpisodes);
   next_episode_.assign(plan.envs(), 0);
   store_.publish(*learner_);
+}
+
+// Processes of environments are told to end all at once, before any is waited for.
+Trainer::~Trainer() {
+  for (const auto& actor : actors_) actor->leave();
 }
 
 RunSummary Trainer::run() {
@@ -50,20 +61,15 @@ RunSummary Trainer::run() {
       plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity, plan_.env_steps_per_update));
   if (!plan_.env.saves_state) folder_.log(new_episodes_on_resume(plan_));
   try {
-    if (lockstep()) {
-      run_lockstep();
-    } else {
-      run_async();
+    try {
+      if (lockstep()) {
+        run_lockstep();
+      } else {
+        run_async();
+      }
+    } catch (const Interrupted&) {  // in an evaluation, between two updates
     }
-    // Before the last evaluation, which a longer run would not make here.
-    submit_checkpoint(lockstep());
-    checkpoints_.finish();
-    pass_on_warnings();
-    folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
-    if (finished()) {
-      eval_return_ = evaluate(plan_.model, *store_.get(), eval_task(learner_->version()));
-      log_evaluation(learner_->version(), env_steps_, eval_return_);
-    }
+    end_run();
   } catch (const std::exception& e) {
     folder_.log(fmt::format("failed: {}", e.what()));
     if (trusted(e)) submit_checkpoint(false);
@@ -74,15 +80,30 @@ RunSummary Trainer::run() {
     folder_.write_summary(summary(fmt::format("failed: {}", e.what())));
     throw;
   }
-  const RunSummary result = summary(solved_ ? "solved" : finished() ? "finished" : "interrupted");
+  const RunSummary result = summary(!evaluated_ ? "interrupted" : solved() ? "solved" : "finished");
   folder_.log(result.ended);
   folder_.write_summary(result);
   return result;
 }
 
+void Trainer::end_run() {
+  // Before the last evaluation, which a longer run would not make here.
+  submit_checkpoint(lockstep());
+  checkpoints_.finish();
+  pass_on_warnings();
+  folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
+  if (!finished()) return;
+  try {
+    evaluate_now();
+    evaluated_ = true;
+  } catch (const Interrupted&) {  // a resumed run makes it
+  }
+}
+
 void Trainer::run_lockstep() {
   Batch batch(static_cast<std::size_t>(plan_.config.learner.batch_size), plan_.env.observation_size,
               plan_.env.action.dims());
+  if (evaluation_due()) evaluate_now();  // the run was stopped during this one
   while (!finished() && !interrupted()) {
     if (!collect(plan_.env_steps_due(learner_->version()))) break;
     if (!plan_.on_policy()) set_scales();
@@ -93,10 +114,7 @@ void Trainer::run_lockstep() {
                       env_steps_, rejected_));
     }
     update(batch);
-    if (evaluation_due()) {
-      const ReturnStats result = evaluate(plan_.model, *store_.get(), eval_task(learner_->version()));
-      log_evaluation(learner_->version(), env_steps_, result);
-    }
+    if (evaluation_due()) evaluate_now();
     if (checkpoint_due()) submit_checkpoint(true);
   }
 }
@@ -126,27 +144,45 @@ bool Trainer::collect(std::int64_t due) {
   }
   collecting_ = true;
   const std::shared_ptr<const Weights> weights = store_.get();
+  const std::int64_t most =
+      plan_.env.saves_state ? std::max<std::int64_t>(1, kStepsBetweenDrains / per_round) : kBridgedRounds;
   while (collecting_) {
     if (interrupted()) return false;
-    const std::int64_t left = (due - env_steps_ + per_round - 1) / per_round;
-    const std::int64_t rounds = std::min(left, std::max<std::int64_t>(1, kStepsBetweenDrains / per_round));
+    const std::int64_t left = (due - env_steps_ + per_round - 1) / per_round, rounds = std::min(left, most);
+    if (!collect_rounds(*weights, rounds, rounds == left)) return false;
     collecting_ = rounds < left;
-    pool_.run(actors_.size(), [&](std::size_t i) {
-      for (std::int64_t r = 0; r < rounds; ++r) actors_[i]->step(*weights, env_steps_ + r * per_round);
-      if (plan_.on_policy() && !collecting_) actors_[i]->cut(*weights);
-    });
-    env_steps_ += rounds * per_round;
-    drain_actors();
+    if (learner_->version() == 0) show_progress(0, nullptr);
   }
   return true;
 }
 
+// False where an environment was waited for when the run was to stop: what was finished is in the replay, and the actors
+// cannot go on. Native tasks always finish their rounds.
+bool Trainer::collect_rounds(const Weights& weights, std::int64_t rounds, bool last) {
+  const auto per_round = static_cast<std::int64_t>(plan_.envs());
+  std::int64_t before = 0, after = 0;
+  for (const auto& actor : actors_) before += actor->steps();
+  pool_.run(actors_.size(), [&](std::size_t i) {
+    try {
+      for (std::int64_t r = 0; r < rounds; ++r) actors_[i]->step(weights, env_steps_ + r * per_round);
+      if (plan_.on_policy() && last) actors_[i]->cut(weights);
+    } catch (const Interrupted&) {  // the steps tell
+    } catch (...) {
+      actors_stop_.request();  // the others need not wait for environments of theirs
+      throw;
+    }
+  });
+  for (const auto& actor : actors_) after += actor->steps();
+  env_steps_ += after - before;
+  drain_actors();
+  return after - before == rounds * per_round;
+}
+
 void Trainer::drain_actors() {
   std::vector<Episode> episodes;
-  rejected_ = 0;
   for (const auto& actor : actors_) {
     actor->drain(replay_, episodes);
-    rejected_ += actor->rejected();
+    rejected_ += actor->take_rejected();
     actor->take_faults(faults_);
     if (!actor->last_fault().empty()) last_fault_ = actor->last_fault();
   }
@@ -179,19 +215,25 @@ void Trainer::log_update(const UpdateStats& stats) {
                                    {"skipped_updates", static_cast<double>(learner_->skipped_updates())},
                                    {"rejected_segments", static_cast<double>(rejected_)}});
   folder_.metrics(learner_->version(), env_steps_, figures_, learner_->diagnostics());
+  const auto gap =
+      std::find_if(diagnostics.begin(), diagnostics.end(), [](const auto& f) { return f.first == "gap_mean"; });
+  show_progress(gap == diagnostics.end() ? 0 : gap->second, &figures_);
+}
+
+void Trainer::show_progress(double gap_mean, const Figures* figures) {
   if (!hooks_.progress) return;
+  const ReturnStats recent = recent_returns();
   Progress p;
   p.update = learner_->version();
   p.updates = plan_.config.learner.updates;
   p.env_steps = env_steps_;
   p.total_env_steps = plan_.total_env_steps();
   p.episodes = episode_count_;
-  p.recent_return = recent.episodes > 0 ? recent.mean : nan;
-  for (const auto& [name, value] : diagnostics) {
-    if (name == "gap_mean") p.gap_mean = value;
-  }
+  p.warmup = plan_.warmup;
+  p.recent_return = recent.episodes > 0 ? recent.mean : std::numeric_limits<double>::quiet_NaN();
+  p.gap_mean = gap_mean;
   p.seconds = seconds();
-  p.figures = &figures_;
+  p.figures = figures;
   hooks_.progress(p);
 }
 
@@ -212,9 +254,11 @@ void Trainer::take_episodes(std::vector<Episode>& episodes) {
   episodes.clear();
 }
 
+// Once reached it stays reached, whatever the episodes bring that were under way.
 void Trainer::check_target() {
   const Maybe<double> target = plan_.config.run.target_return;
-  solved_ = target && recent_.size() == kRecentEpisodes && recent_returns().mean >= *target;
+  if (!target || solved() || recent_.size() < kRecentEpisodes) return;
+  if (const double mean = recent_returns().mean; mean >= *target) solved_return_ = mean;
 }
 
 ReturnStats Trainer::recent_returns() const { return return_stats(recent_, recent_success_); }
@@ -226,17 +270,32 @@ EvalTask Trainer::eval_task(std::int64_t update) const {
           c.env_options,
           c.eval.episodes,
           derive_seed(static_cast<std::uint64_t>(c.run.seed), "evaluation", static_cast<std::uint64_t>(update)),
-          true};
+          true,
+          &stop_};
 }
 
 bool Trainer::evaluation_due() const {
   const std::int64_t every = plan_.config.eval.every_updates;
-  return every > 0 && learner_->version() % every == 0 && !finished();
+  return every > 0 && learner_->version() % every == 0 && last_evaluation_ < learner_->version() && !finished();
 }
 
-void Trainer::log_evaluation(std::int64_t update, std::int64_t env_steps, const ReturnStats& result) {
+void Trainer::evaluate_now() {
+  const Evaluation result = evaluate(plan_.model, *store_.get(), eval_task(learner_->version()));
+  log_evaluation(learner_->version(), env_steps_, result);
+  if (finished()) eval_return_ = result.returns;
+}
+
+void Trainer::log_evaluation(std::int64_t update, std::int64_t env_steps, const Evaluation& result) {
   folder_.evaluation(update, env_steps, result);
   last_evaluation_ = update;
+  if (result.faults.empty()) return;
+  std::uint64_t again = 0;
+  for (const auto& [name, count] : result.faults) {
+    eval_faults_[name] += count;
+    again += count;
+  }
+  warn(fmt::format("{} episodes of the evaluation at update {} were played again; the last: {}", again, update,
+                   result.last_fault));
 }
 
 RunSummary Trainer::summary(const std::string& ended) const {
@@ -247,12 +306,12 @@ RunSummary Trainer::summary(const std::string& ended) const {
   s.episodes = episode_count_;
   s.skipped_updates = learner_->skipped_updates();
   s.rejected_segments = rejected_;
-  if (lockstep()) {  // also those of a collection that failed
-    s.rejected_segments = 0;
-    for (const auto& actor : actors_) s.rejected_segments += actor->rejected();
-  }
   s.faults = faults_;
-  for (const auto& actor : actors_) actor->take_faults(s.faults);
+  for (const auto& actor : actors_) {  // also those of a collection that failed
+    s.rejected_segments += actor->take_rejected();
+    actor->take_faults(s.faults);
+  }
+  s.eval_faults = eval_faults_;
   s.replay_size = replay_.size();
   s.replay_evicted = replay_.evicted();
   s.seconds = seconds();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "gipo/core/stop.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/learner/learner.h"
 #include "gipo/replay/replay_buffer.h"
@@ -20,10 +21,11 @@ inline constexpr std::size_t kRecentEpisodes = 100;
 // Where a run stands, for whoever shows it.
 struct Progress {
   std::int64_t update = 0, updates = 0, env_steps = 0, total_env_steps = 0, episodes = 0;
+  std::int64_t warmup = 0;   // env steps before the first update
   double recent_return = 0;  // mean of the last 100 episodes; NaN before the first
   double gap_mean = 0;       // of the last logged update
   double seconds = 0;
-  const Figures* figures = nullptr;  // all of that line of metrics.jsonl; while the call lasts
+  const Figures* figures = nullptr;  // all of that line of metrics.jsonl, while the call lasts; null during the warm-up
 };
 
 // What is said at the start of a run, in lines: its dial, and that its environments cannot save their state.
@@ -32,9 +34,9 @@ std::string opening(const Plan& plan);
 // What the trainer needs from outside; it never prints and never reads the clock itself.
 struct TrainerHooks {
   std::function<double()> seconds;                // since some start
-  std::function<void(const Progress&)> progress;  // after every logged update
+  std::function<void(const Progress&)> progress;  // after every logged update, and now and then during the warm-up
   std::function<void(const std::string&)> warn;   // something went wrong that training survives
-  const std::atomic<bool>* stop = nullptr;        // set by a signal: end after the update under way
+  const std::atomic<bool>* stop = nullptr;        // set by a signal: end soon, with a checkpoint
 };
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.
@@ -45,6 +47,7 @@ struct TrainerHooks {
 class Trainer {
  public:
   Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks);
+  ~Trainer();
 
   // Takes up the run where a checkpoint left it; before run(). A lockstep run goes on with the same bytes; an async one,
   // and one that had failed, has lost its open segments alone.
@@ -57,7 +60,9 @@ class Trainer {
   void run_lockstep();
   void set_scales();
   bool collect(std::int64_t due);
+  bool collect_rounds(const Weights& weights, std::int64_t rounds, bool last);
   void drain_actors();
+  void end_run();
   void run_async();
   // Without the actors where they are on their way (async) or in the middle of a collection (a failure).
   Checkpoint make_checkpoint(bool with_actors);
@@ -66,23 +71,28 @@ class Trainer {
   void restart_actors(const Checkpoint& checkpoint);
   bool lockstep() const { return plan_.config.run.mode == "lockstep"; }
   void pass_on_warnings();
+  void warn(const std::string& text);
   double seconds() const { return seconds_before_ + hooks_.seconds(); }
-  bool interrupted() const { return hooks_.stop && hooks_.stop->load(std::memory_order_relaxed); }
-  bool finished() const { return solved_ || learner_->version() >= plan_.config.learner.updates; }
+  bool interrupted() const { return stop_.from_outside(); }
+  bool solved() const { return solved_return_.has_value(); }
+  bool finished() const { return solved() || learner_->version() >= plan_.config.learner.updates; }
   void check_target();
   // One update from a batch, and all that follows it: weights published, figures logged.
   void update(const Batch& batch);
   void log_update(const UpdateStats& stats);
+  void show_progress(double gap_mean, const Figures* figures);
   void take_episodes(std::vector<Episode>& episodes);
   ReturnStats recent_returns() const;
   EvalTask eval_task(std::int64_t update) const;
   bool evaluation_due() const;
-  void log_evaluation(std::int64_t update, std::int64_t env_steps, const ReturnStats& result);
+  void evaluate_now();
+  void log_evaluation(std::int64_t update, std::int64_t env_steps, const Evaluation& result);
   RunSummary summary(const std::string& ended) const;
 
   const Plan& plan_;
   RunFolder& folder_;
   TrainerHooks hooks_;
+  Stop stop_, actors_stop_;  // asked for by a signal alone; for whatever reason the actors end
   ThreadPool pool_;
   ReplayBuffer replay_;
   std::unique_ptr<Learner> learner_;
@@ -95,7 +105,7 @@ class Trainer {
   double seconds_before_ = 0;      // of the run before it was resumed
   std::uint64_t incarnation_ = 0;  // how often it was resumed
   std::int64_t env_steps_ = 0, episode_count_ = 0;
-  bool collecting_ = false;  // in the middle of a collection
+  bool collecting_ = false;                 // in the middle of a collection
   std::vector<std::int64_t> next_episode_;  // [envs] as logged
   std::int64_t last_evaluation_ = 0;        // the update of the last one logged
   std::uint64_t rejected_ = 0, rejected_told_ = 0;
@@ -103,8 +113,10 @@ class Trainer {
   std::string last_fault_;      // of an environment, in words
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring
   std::vector<Success> recent_success_;
-  bool solved_ = false;  // their mean has reached run.target_return
+  Maybe<double> solved_return_;  // their mean when it reached run.target_return
+  bool evaluated_ = false;       // after the last update
   ReturnStats eval_return_;
+  FaultCounts eval_faults_;
   Figures figures_;
 };
 

@@ -74,6 +74,8 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
                       {"rejected_segments", rejected_},
                       {"last_evaluation", last_evaluation_},
                       {"faults", faults_},
+                      {"eval_faults", eval_faults_},
+                      {"solved_return", solved_return_ ? Json(*solved_return_) : Json(nullptr)},
                       {"engine", plan_.env.engine},
                       {"recent_returns", recent},
                       {"recent_success", success},
@@ -107,6 +109,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     checkpoint_seconds_ = seconds();
     incarnation_ = static_cast<std::uint64_t>(read_whole(state, "incarnation", 0, kMostCount)) + 1;
     faults_ = state.value("faults", FaultCounts());
+    eval_faults_ = state.value("eval_faults", FaultCounts());
     recent_.clear();
     for (const nlohmann::json& r : state.at("recent_returns")) {
       recent_.push_back(r.is_number() ? r.get<double>() : std::numeric_limits<double>::quiet_NaN());
@@ -120,6 +123,10 @@ void Trainer::restore(const Checkpoint& checkpoint) {
       if (success[i].is_null()) continue;
       recent_success_[i] = {true, success[i].at(0).get<bool>(), success[i].at(1).get<bool>()};
     }
+    // The target may be another by now.
+    const Maybe<double> target = plan_.config.run.target_return;
+    const nlohmann::json& solved = state.at("solved_return");
+    if (target && solved.is_number() && solved.get<double>() >= *target) solved_return_ = solved.get<double>();
     check_target();
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("checkpoint {}: state.json: {}", checkpoint.update, e.what()));
@@ -146,7 +153,7 @@ void Trainer::restart_actors(const Checkpoint& checkpoint) {
   }
   actors_.clear();
   for (std::size_t i = 0; i < plan_.actors; ++i) {
-    actors_.push_back(std::make_unique<Actor>(plan_, i, incarnation_));
+    actors_.push_back(std::make_unique<Actor>(plan_, i, incarnation_, &actors_stop_));
     actors_.back()->number_episodes(std::span(next_episode_).subspan(i * plan_.envs_per_actor, plan_.envs_per_actor));
   }
 }
@@ -165,10 +172,13 @@ void Trainer::submit_checkpoint(bool with_actors) {
   try {
     checkpoints_.submit(make_checkpoint(with_actors));
   } catch (const RunError& e) {
-    const std::string text = fmt::format("checkpoint {} was not written: {}", learner_->version(), e.what());
-    folder_.log("warning: " + text);
-    if (hooks_.warn) hooks_.warn(text);
+    warn(fmt::format("checkpoint {} was not written: {}", learner_->version(), e.what()));
   }
+}
+
+void Trainer::warn(const std::string& text) {
+  folder_.log("warning: " + text);
+  if (hooks_.warn) hooks_.warn(text);
 }
 
 void Trainer::pass_on_warnings() {

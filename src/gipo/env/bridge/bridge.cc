@@ -12,6 +12,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/python.h"
+#include "gipo/core/stop.h"
 #include "gipo/env/bridge/process.h"
 
 namespace gipo {
@@ -21,6 +22,8 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kSettled = 100;  // rounds after which a death is not one of a row
 constexpr std::int64_t kBackOffMs = 50, kMostBackOffMs = 2000;
+// Of a task that says nothing of its own: an episode that never ends would never be counted, nor an evaluation of it.
+constexpr std::int64_t kMostSteps = 10'000;
 
 Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t threads) {
   Json named = Json::object();
@@ -57,7 +60,7 @@ EnvSpec read_spec(const Json& value, const EnvOptions& env) {
                                         : ActionSpace::Kind::kMultiDiscrete,
                    action.at("choices").get<std::vector<std::int64_t>>(), bounds(action.at("low"), -inf),
                    bounds(action.at("high"), inf)};
-    spec.time_limit = env.time_limit.value_or(0);
+    spec.time_limit = env.time_limit.value_or(value.at("limited").get<bool>() ? 0 : kMostSteps);
     spec.engine = value.at("engine").get<std::string>();
     spec.saves_state = false;
     return spec;
@@ -83,7 +86,7 @@ void write_some_action(const ActionSpace& space, std::span<double> action) {
 }
 
 EnvSpec ask(const EnvOptions& env, const std::string& python, const Json& setup) {
-  WorkerProcess process(python, setup);
+  WorkerProcess process(python, setup, {env.step_timeout, nullptr});
   const auto answer = [&](char wanted) {
     const std::optional<WorkerProcess::Answer> a = process.wait();
     if (!a && process.never_started()) {
@@ -130,7 +133,8 @@ Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options,
       python_(find_python(env.python)),
       setup_(std::make_unique<Json>(setup_json(env, options, crowd.workers))),
       crowd_(crowd),
-      max_deaths_(env.max_deaths) {
+      max_deaths_(env.max_deaths),
+      step_timeout_(env.step_timeout) {
   // A pool has threads: a second process would only split it.
   const std::size_t most = env.id.starts_with("envpool:") ? 1 : crowd.count;
   crowd_.workers = std::clamp<std::size_t>(crowd.workers, 1, most);
@@ -142,7 +146,9 @@ Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options,
   }
 }
 
-Bridge::~Bridge() {
+Bridge::~Bridge() { leave(); }
+
+void Bridge::leave() {
   for (Worker& worker : workers_) worker.process->dismiss();  // all at once
 }
 
@@ -160,7 +166,7 @@ std::uint64_t Bridge::rounds(std::size_t worker) const { return workers_[worker]
 void Bridge::start(Worker& worker) {
   Json setup = *setup_;
   setup["count"] = worker.slots.count;
-  worker.process = std::make_unique<WorkerProcess>(python_, setup);
+  worker.process = std::make_unique<WorkerProcess>(python_, setup, WorkerProcess::Patience{step_timeout_, crowd_.stop});
   worker.slots.memory = worker.process->share(worker.slots.bytes);
   worker.process->tell(layout(worker.slots));
   for (std::size_t i = 0; i < worker.slots.count; ++i) write_seed(worker, i);
@@ -231,7 +237,10 @@ void Bridge::replace(Worker& worker) {
   }
   if (worker.deaths > 1) {
     const std::int64_t wait = kBackOffMs << std::min<std::int64_t>(worker.deaths - 2, 10);
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(wait, kMostBackOffMs)));
+    for (std::int64_t ms = 0; ms < std::min(wait, kMostBackOffMs); ms += kBackOffMs) {
+      throw_if_requested(crowd_.stop);
+      std::this_thread::sleep_for(std::chrono::milliseconds(kBackOffMs));
+    }
   }
   ++worker.incarnation;
   start(worker);

@@ -54,6 +54,8 @@ class Bridge {
   void settle(std::size_t worker);
   // Sends what was ordered, of all workers, and waits for this one as settle does.
   void exchange(std::size_t worker);
+  // Nothing will be asked again: all workers may end.
+  void leave();
   const std::string& last_death() const { return last_death_; }
 
  private:
@@ -76,6 +78,7 @@ class Bridge {
   std::unique_ptr<const nlohmann::json> setup_;  // what every worker is told first
   EnvCrowd crowd_;
   std::int64_t max_deaths_;
+  double step_timeout_;
   std::vector<Worker> workers_;
   std::string last_death_;
 };

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <thread>
 
 #include "gipo/core/error.h"
+#include "gipo/core/stop.h"
 #include "gipo/core/temporary_folder.h"
 
 namespace gipo {
@@ -13,7 +15,7 @@ namespace {
 // An environment that needs no package but NumPy: its observation is (seed or number of the reset, steps); action 1 ends
 // the episode, 2 kills the process, 3 raises.
 constexpr const char* kModule = R"(
-import os, sys
+import os, sys, time
 import numpy as np
 
 class Box:
@@ -25,7 +27,10 @@ class Discrete:
         self.n, self.start, self.shape, self.dtype = n, 0, (), np.dtype("int64")
 
 class Env:
-    def __init__(self, dies_at_reset=False):
+    def __init__(self, dies_at_reset=False, hangs_at=0, limit=0):
+        if limit:
+            self._max_episode_steps = limit
+        self.hangs_at = hangs_at
         self.dies_at_reset, self.observation_space, self.action_space = dies_at_reset, Box(2), Discrete(4)
         self.episode = self.resets = 0
     def seen(self):
@@ -41,6 +46,8 @@ class Env:
         self.steps += 1
         if action == 2:
             os._exit(7)
+        if self.steps == self.hangs_at:
+            time.sleep(1000)
         if action == 3:
             raise ValueError("three is too many")
         return self.seen(), 0.5 * self.steps, bool(action == 1), False, {"success": action == 1}
@@ -77,6 +84,54 @@ TEST_F(BridgeTest, SpacesAreAsked) {
   EXPECT_EQ(spec.action.kind, ActionSpace::Kind::kDiscrete);
   EXPECT_EQ(spec.action.choices, std::vector<std::int64_t>{4});
   EXPECT_FALSE(spec.saves_state);
+}
+
+// An episode without an end would never be counted, and an evaluation of it never be over.
+TEST_F(BridgeTest, ATaskWithoutATimeLimitGetsOne) {
+  EXPECT_EQ(ask_spec(options_, {}).time_limit, 10'000);
+  EXPECT_EQ(ask_spec(options_, {{"limit", std::int64_t{50}}}).time_limit, 0) << "it ends its episodes itself";
+  options_.time_limit = 70;
+  EXPECT_EQ(ask_spec(options_, {}).time_limit, 70);
+}
+
+TEST_F(BridgeTest, AWorkerThatDoesNotAnswerIsReplacedLikeADeadOne) {
+  given_ = {{"hangs_at", std::int64_t{3}}};
+  const EnvSpec spec = ask_spec(options_, given_);
+  options_.step_timeout = 1;
+  const auto envs = make_envs(spec, options_, given_, {1, 1});
+  envs[0]->reset(5);
+  EXPECT_EQ(step(*envs[0], 0).fault, nullptr);
+  EXPECT_EQ(step(*envs[0], 0).fault, nullptr);
+  EXPECT_EQ(step(*envs[0], 0).fault, kWorkerDied);
+  EXPECT_NE(envs[0]->last_death().find("did not answer within 1 s (env.step_timeout)"), std::string::npos)
+      << envs[0]->last_death();
+  envs[0]->reset();
+  EXPECT_EQ(step(*envs[0], 0).fault, nullptr);
+}
+
+TEST_F(BridgeTest, ATaskThatHangsWhenItIsTriedOutIsRefused) {
+  options_.step_timeout = 2;
+  try {
+    ask_spec(options_, {{"hangs_at", std::int64_t{1}}});
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("did not answer within 2 s"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(BridgeTest, AWaitForAWorkerThatHangsCanBeStopped) {
+  given_ = {{"hangs_at", std::int64_t{2}}};
+  const EnvSpec spec = ask_spec(options_, given_);
+  Stop stop;
+  const auto envs = make_envs(spec, options_, given_, {2, 2, true, &stop});
+  for (const auto& env : envs) env->reset(5);
+  EXPECT_EQ(step(*envs[0], 0).fault, nullptr);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    stop.request();
+  });
+  EXPECT_THROW(step(*envs[0], 0), Interrupted);
+  other.join();
 }
 
 TEST_F(BridgeTest, FinalObservationStaysUntilReset) {

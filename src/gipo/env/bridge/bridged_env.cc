@@ -30,6 +30,7 @@ class BridgedEnv final : public Env {
   }
 
   std::string last_death() const override { return bridge_->last_death(); }
+  void leave() override { bridge_->leave(); }
 
   void save_physics(ByteWriter&) const override { refuse(); }
   void load_physics(ByteReader&) override { refuse(); }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gipo/core/error.h"
+#include "gipo/core/stop.h"
 #include "gipo/env/bridge/source.h"
 
 extern char** environ;
@@ -27,9 +28,12 @@ namespace {
 
 constexpr int kChannel = 3, kMemory = 4;  // of the worker
 constexpr int kNoPython = 127;
-constexpr int kPatienceMs = 200;
-constexpr int kEndMs = 2, kMostPolls = 1000;                 // an environment may have something to close
-constexpr off_t kMostErrors = 1 << 20, kShownErrors = 4096;  // bytes
+using namespace std::chrono_literals;
+constexpr auto kLook = 50ms;  // between looks at whether the process lives and is still wanted
+constexpr int kEndMs = 2;
+constexpr std::chrono::milliseconds kMostEnd = 2s,
+                                    kMostEndStopping = 500ms;  // environments may have something to close
+constexpr off_t kMostErrors = 1 << 20, kShownErrors = 4096;    // bytes
 constexpr std::uint32_t kMostAnswer = 64 << 20;
 
 [[noreturn]] void cannot(const char* what) {
@@ -80,7 +84,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }  // namespace
 
 // Once the other constructor has ended, the destructor tidies up after a failure here, too.
-WorkerProcess::WorkerProcess(const std::string& python, const nlohmann::json& setup) : WorkerProcess() {
+WorkerProcess::WorkerProcess(const std::string& python, const nlohmann::json& setup, const Patience& patience)
+    : WorkerProcess(patience) {
   start(python);
   tell(setup);
 }
@@ -89,8 +94,8 @@ void WorkerProcess::start(const std::string& python) {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) cannot("socketpair");
   channel_ = ends[0];
-  const timeval patience{0, kPatienceMs * 1000};
-  ::setsockopt(channel_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const timeval look{0, std::chrono::microseconds(kLook).count()};
+  ::setsockopt(channel_, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof look);
   memory_ = ::memfd_create("gipo-worker", MFD_CLOEXEC);
   errors_ = ::memfd_create("gipo-worker-errors", MFD_CLOEXEC);
   if (errors_ >= 0) ::fcntl(errors_, F_SETFL, O_APPEND);
@@ -117,12 +122,15 @@ void WorkerProcess::end() {
 }
 
 void WorkerProcess::dismiss() {
+  if (dismissed_ != Clock::time_point()) return;
+  dismissed_ = Clock::now();
   if (channel_ >= 0) ::shutdown(channel_, SHUT_RDWR);
 }
 
 WorkerProcess::~WorkerProcess() {
   dismiss();
-  if (pid_ > 0) await_end();
+  const bool stopping = patience_.stop && patience_.stop->requested();
+  if (pid_ > 0) await_end((stopping ? kMostEndStopping : kMostEnd) - (Clock::now() - dismissed_));
   if (mapped_) ::munmap(mapped_, mapped_bytes_);
   for (const int d : {channel_, memory_, errors_}) {
     if (d >= 0) ::close(d);
@@ -133,6 +141,15 @@ bool WorkerProcess::ended() {
   if (reaped_) return true;
   const pid_t found = ::waitpid(pid_, &status_, WNOHANG);
   return reaped_ = found == pid_ || (found < 0 && errno == ECHILD);
+}
+
+bool WorkerProcess::gave_up() {
+  if (patience_.seconds <= 0 || std::chrono::duration<double>(Clock::now() - asked_).count() < patience_.seconds) {
+    return false;
+  }
+  overdue_ = true;
+  end();
+  return true;
 }
 
 // The other end of the channel may be held open by a process that the worker has started: what counts is whether it
@@ -148,7 +165,8 @@ bool WorkerProcess::read_exactly(void* out, std::size_t bytes) {
     } else if (got < 0 && errno == EINTR) {
       continue;
     } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !gone) {
-      gone = ended();
+      throw_if_requested(patience_.stop);
+      gone = ended() || gave_up();
     } else {
       return false;
     }
@@ -158,6 +176,7 @@ bool WorkerProcess::read_exactly(void* out, std::size_t bytes) {
 
 std::optional<WorkerProcess::Answer> WorkerProcess::wait() {
   Answer answer;
+  asked_ = Clock::now();
   if (!read_exactly(&answer.kind, 1)) return std::nullopt;
   if (answer.kind == '.') return answer;
   std::uint32_t size = 0;
@@ -211,21 +230,24 @@ std::byte* WorkerProcess::share(std::size_t bytes) {
 }
 
 // The channel is closed, so it is ending: how, is known a little later.
-void WorkerProcess::await_end() {
-  for (int i = 0; i < kMostPolls && !ended(); ++i) ::poll(nullptr, 0, kEndMs);
+void WorkerProcess::await_end(Clock::duration most) {
+  const Clock::time_point until = Clock::now() + most;
+  while (!ended() && Clock::now() < until) ::poll(nullptr, 0, kEndMs);
   end();
 }
 
 bool WorkerProcess::never_started() {
-  await_end();
+  await_end(kMostEnd);
   return WIFEXITED(status_) && WEXITSTATUS(status_) == kNoPython;
 }
 
 std::string WorkerProcess::last_words() {
-  await_end();
-  std::string text = WIFSIGNALED(status_) ? fmt::format("it was ended by signal {} ({})", WTERMSIG(status_),
-                                                        ::strsignal(WTERMSIG(status_)))
-                                          : fmt::format("it ended with exit code {}", WEXITSTATUS(status_));
+  await_end(kMostEnd);
+  std::string text =
+      overdue_ ? fmt::format("it did not answer within {:g} s (env.step_timeout) and was ended", patience_.seconds)
+      : WIFSIGNALED(status_)
+          ? fmt::format("it was ended by signal {} ({})", WTERMSIG(status_), ::strsignal(WTERMSIG(status_)))
+          : fmt::format("it ended with exit code {}", WEXITSTATUS(status_));
   struct stat file {};
   if (::fstat(errors_, &file) != 0 || file.st_size == 0) return text + ", without a word";
   const off_t size = std::min(file.st_size, kShownErrors);
