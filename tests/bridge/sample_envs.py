@@ -195,6 +195,53 @@ class Slow(ReportsItself):
         return super().step(action)
 
 
+class Hangs(ReportsItself):
+    """Never comes back from the step or the reset of this number; says so in a file beside the one of its process."""
+
+    def __init__(self, folder, step=0, reset=0, **options):
+        super().__init__(folder, **options)
+        self.folder, self.hanging, self.played = folder, {"step": step, "reset": reset}, {"step": 0, "reset": 0}
+
+    def count(self, what):
+        self.played[what] += 1
+        if self.played[what] == self.hanging[what]:
+            open(os.path.join(self.folder, "hangs"), "w").close()
+            time.sleep(1000)
+
+    def reset(self, **named):
+        self.count("reset")
+        return super().reset(**named)
+
+    def step(self, action):
+        self.count("step")
+        return super().step(action)
+
+
+class NeverEnds(Base):
+    def step(self, action):
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, False, False, info
+
+
+class NanSometimes(Base):
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return observation * (np.nan if self.np_random.random() < 0.01 else 1), *rest
+
+
+class NanInEvaluation(Base):
+    """Its observations are NaN from the third step on in environments that a seed was given twice, as evaluations do."""
+
+    seeds = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds += seed is not None
+        return super().reset(seed=seed)
+
+    def seen(self):
+        return super().seen() * (np.nan if self.seeds > 1 and self.steps > 2 else 1)
+
+
 def raises():
     raise ValueError("no robot is connected")
 

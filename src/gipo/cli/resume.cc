@@ -17,6 +17,7 @@ int resume(const ResumeArguments& a) {
   if (!std::filesystem::is_directory(run)) throw Error(fmt::format("{}: no such run folder", a.run));
   const ResumePoint point = find_resume_point(run, a.updates);
   for (const std::string& text : point.passed_over) fmt::print(stderr, "gipo: {}\n", text);
+  listen_for_signals();
   RunFolder folder(point.plan, a.command_line, wall_time, point.positions);
   if (!a.quiet) fmt::print(stderr, "{}: resumed at update {}\n", point.plan.name, point.checkpoint.update);
   return run_session(point.plan, folder, &point.checkpoint, a.json, a.quiet);

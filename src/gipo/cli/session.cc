@@ -51,6 +51,11 @@ void print_result(const Plan& plan, const RunSummary& s) {
 
 }  // namespace
 
+void listen_for_signals() {
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+}
+
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -68,8 +73,6 @@ int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoin
     fmt::print(stderr, "gipo: warning: {}\n", text);
   };
   hooks.stop = &request.stop();
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
   Trainer trainer(plan, folder, hooks);
   if (checkpoint) trainer.restore(*checkpoint);
   const RunSummary result = trainer.run();

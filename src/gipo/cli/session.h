@@ -8,6 +8,9 @@
 
 namespace gipo::cli {
 
+// From here on SIGINT and SIGTERM end the run that is to come, with a checkpoint. Before anything of it is created.
+void listen_for_signals();
+
 // Trains to the end or to a signal, shows progress, prints the result. From the checkpoint on where one is given.
 // Returns the exit code.
 int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint, bool json, bool quiet);

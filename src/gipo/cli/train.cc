@@ -75,8 +75,8 @@ double estimate_seconds(const Plan& plan) {
 int train(const TrainArguments& a) {
   const Plan plan = make_plan(load(a));
   if (a.dry_run) return dry_run(plan, a.json);
+  listen_for_signals();
   if (a.overwrite) remove_run(plan.run_dir);
-
   RunFolder folder(plan, a.command_line, wall_time);
   return run_session(plan, folder, nullptr, a.json, a.quiet);
 }

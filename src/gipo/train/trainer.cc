@@ -25,8 +25,13 @@ std::string new_episodes_on_resume(const Plan& plan) {
 }  // namespace
 
 std::string opening(const Plan& plan) {
-  const std::string first = plan.name + ": " + dial(plan);
-  return plan.env.saves_state ? first : first + "\n" + new_episodes_on_resume(plan);
+  std::string text = plan.name + ": " + dial(plan);
+  if (!plan.env.saves_state) text += "\n" + new_episodes_on_resume(plan);
+  if (!plan.env.saves_state && !plan.config.env.time_limit && plan.env.time_limit > 0) {
+    text += fmt::format("\n{} has no time limit of its own: episodes end after {} steps (env.time_limit)", plan.env.id,
+                        plan.env.time_limit);
+  }
+  return text;
 }
 
 Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
