@@ -195,6 +195,59 @@ def test_more_seeds_are_added_to_a_finished_suite(suite):
     assert all(p.stat().st_mtime_ns == t for p, t in before.items()) and len(before) == 12
 
 
+OPTIONS = """
+[suite]
+name = "options"
+config = "base.toml"
+seeds = [1]
+env.options.reset_noise_scale = 0.02
+env.options.healthy_reward = 2
+
+[[task]]
+name = "Hopper-v5"
+env.options.healthy_z_range = [0.5, inf]
+env.options.healthy_reward = 4
+
+[[method]]
+name = "m"
+env.options.terminate_when_unhealthy = false
+
+[[regime]]
+name = "r"
+[regime.env.options]
+healthy_reward = 3
+forward_reward_weight = 1.5
+"""
+
+
+def test_options_of_tasks_reach_the_runs_from_every_part_of_the_file(suite):
+    suite.write(OPTIONS, updates=5)
+    done = subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 runs done, 0 failed" in done.stdout
+    lines = (suite.folder / "out/runs/Hopper-v5-m-r-1/config.toml").read_text().splitlines()
+    for line in ("reset_noise_scale = 0.02", "healthy_reward = 4.0", "healthy_z_range = [0.5, inf]",
+                 "terminate_when_unhealthy = false", "forward_reward_weight = 1.5"):  # fmt: skip
+        assert line in lines
+    suite.write(OPTIONS.replace("healthy_reward = 4", "healthy_rewrad = 4"), updates=5)
+    refused = suite("suite", "suite.toml", "--out", "other")
+    assert refused.returncode == 2 and "suite.toml:12: env.options.healthy_rewrad" in refused.stderr, refused.stderr
+
+
+def test_solved_run_is_done_and_is_not_run_again(suite):
+    text = SUITE.replace("[1, 2]", "[1]") + "run.target_return = -1e9\n"
+    suite.write(text, updates=100000)
+    words = command(suite, "out", "--regime", "stale + KL", "--json", "--task", "CartPole-v1")
+    done = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True, timeout=300)
+    printed = json.loads(done.stdout)
+    assert done.returncode == 0 and (printed["done"], printed["failed"]) == (2, 0), done.stdout
+    assert {row["ended"] for row in printed["rows"]} == {"solved"}
+    before = {p: p.stat().st_mtime_ns for p in suite.folder.glob("out/runs/*/*")}
+    again = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True, timeout=300)
+    assert json.loads(again.stdout) == printed
+    assert {p: p.stat().st_mtime_ns for p in suite.folder.glob("out/runs/*/*")} == before
+
+
 def test_failed_run_is_reported_and_does_not_stop_the_rest(suite):
     wild = SUITE + '\n[[method]]\nname = "wild"\nenv.reward_scale = 1e36\nlearner.value_coef = 1e6\n'
     suite.write(wild)

@@ -84,6 +84,11 @@ def env_step_grid(group: Group) -> np.ndarray:
     return np.linspace(0, min(run.summary["env_steps"] for runs in group.values() for run in runs), GRID_POINTS)
 
 
+def furthest_grid(group: Group) -> np.ndarray:
+    """An axis as long as the longest run: one that was solved ends before the others."""
+    return np.linspace(0, max(run.summary["env_steps"] for runs in group.values() for run in runs), GRID_POINTS)
+
+
 def metric_curve(run: RunData, key: str, grid: np.ndarray) -> np.ndarray:
     """One diagnostic of one run, smoothed; [grid]."""
     return smooth(column(run.metrics, "env_steps"), column(run.metrics, key), grid, METRIC_SMOOTHING * grid[-1])

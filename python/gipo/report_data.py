@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gipo.figures import RunData
-from gipo.runs import Record, UserMistake, find_binary
+from gipo.runs import ENDED_WELL, Record, UserMistake, find_binary
 
 RETURNS = {"train": "training return, last 100 episodes", "greedy": "greedy evaluation after the last update"}
 THRESHOLD_EPISODES = 100  # a threshold is reached when the mean return of this many episodes is
@@ -81,7 +81,7 @@ class Suite:
         for run in runs:
             summary = folder / "runs" / run["name"] / "summary.json"
             figures = read_json(summary) if summary.exists() else known.get(run["name"], {})
-            if figures.get("ended") == "finished":
+            if figures.get("ended") in ENDED_WELL:
                 self.rows.append({**figures, **run, "folder": folder / "runs" / run["name"]})
             else:
                 self.missing.append(run["name"])

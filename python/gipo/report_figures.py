@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gipo.figures import (
-    BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, env_steps_axis, env_step_grid, metric_curve,
+    BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, env_steps_axis, furthest_grid, metric_curve,
     return_curve,
 )
 from gipo.report_data import Suite, gipo, steps_to_threshold
@@ -85,7 +85,7 @@ def learning_curves(suite: Suite, methods: Sequence[str]) -> Figure:
             if not group:
                 ax.set_visible(False)
                 continue
-            grid = env_step_grid(group)
+            grid = furthest_grid(group)
             for index, name in enumerate(methods):
                 if name not in group:
                     continue
@@ -113,7 +113,7 @@ def staleness(suite: Suite) -> Figure:
             runs = [run for run in (suite.run(r) for r in suite.select(regime=regime)) if run]
             if not runs:
                 continue
-            grid = env_step_grid({"": runs})
+            grid = furthest_grid({"": runs})
             curves = np.array([metric_curve(run, key, grid) for run in runs])
             known = np.isfinite(curves).any(axis=0)
             ax.plot(grid[known], np.nanmean(curves[:, known], axis=0), label=regime, markevery=(8 * index, 50), markersize=4, **style(index))

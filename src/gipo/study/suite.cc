@@ -230,12 +230,8 @@ class Parser {
     apply(loaded, *method.table, {"name"});
     SuiteRun run;
     run.arguments = {"train", (std::filesystem::path(folder_) / config).lexically_normal().string()};
-    for (const OptionGroup& group : option_table()) {
-      for (const Option& o : group.options) {
-        const auto it = loaded.origins.find(o.key);
-        if (it == loaded.origins.end() || (before.contains(o.key) && before.at(o.key) == it->second)) continue;
-        run.arguments.insert(run.arguments.end(), {"--set", o.key + "=" + o.get(loaded.config)});
-      }
+    for (const std::string& setting : settings(loaded, before)) {
+      run.arguments.insert(run.arguments.end(), {"--set", setting});
     }
     loaded.config.run.seed = seed;
     loaded.config.run.dir = suite_.out + "/runs";
@@ -244,6 +240,21 @@ class Parser {
                                                std::to_string(seed), "--name", loaded.config.run.name, "--quiet"});
     run.plan = make_plan(loaded);
     return run;
+  }
+
+  // "key=value" for all that was set after `before`, for --set: options of runs, then those of the task.
+  static std::vector<std::string> settings(const LoadedConfig& loaded, const Origins& before) {
+    std::vector<std::string> all;
+    const auto add = [&](const std::string& key, const std::string& value) {
+      const auto it = loaded.origins.find(key);
+      if (it == loaded.origins.end() || (before.contains(key) && before.at(key) == it->second)) return;
+      all.push_back(key + "=" + value);
+    };
+    for (const OptionGroup& group : option_table()) {
+      for (const Option& o : group.options) add(o.key, o.get(loaded.config));
+    }
+    for (const auto& [name, value] : loaded.config.env_options) add(std::string(kEnvOptions) + name, to_toml(value));
+    return all;
   }
 
   // What a shell and a file system take as it is.

@@ -25,11 +25,18 @@ using Json = nlohmann::ordered_json;
 void check_config(const SuiteRun& run, const std::string& path) {
   const Config there = load_config(path).config;
   refuse_changes(there, run.plan.config, path);
-  if (there.learner.updates != run.plan.config.learner.updates) {
-    throw Error(
-        fmt::format("{}: learner.updates was {} and is now {}: remove the run folder, or give the suite another "
-                    "--out",
-                    path, there.learner.updates, run.plan.config.learner.updates));
+  // What `gipo resume` may change, a suite may not: they say when a run is done.
+  const auto refuse = [&path](const char* key, const std::string& then, const std::string& now) {
+    throw Error(fmt::format("{}: {} was {} and is now {}: remove the run folder, or give the suite another --out", path,
+                            key, then, now));
+  };
+  const Config& now = run.plan.config;
+  if (there.learner.updates != now.learner.updates) {
+    refuse("learner.updates", std::to_string(there.learner.updates), std::to_string(now.learner.updates));
+  }
+  if (there.run.target_return != now.run.target_return) {
+    const auto in_words = [](const Maybe<double>& v) { return v ? fmt::format("{}", *v) : "unset"; };
+    refuse("run.target_return", in_words(there.run.target_return), in_words(now.run.target_return));
   }
 }
 
@@ -74,7 +81,7 @@ RunStanding look_at(const SuiteRun& run) {
   check_config(run, config);
   if (fs::exists(summary)) {
     const std::string ended = read_summary(summary)["ended"].get<std::string>();
-    if (ended == "finished") return {RunState::kFinished, ""};
+    if (ended_well(ended)) return {RunState::kFinished, ""};
     if (ended.starts_with("failed")) return {RunState::kFailed, ended};
   }
   const bool saved = !list_checkpoints(folder + "/" + kCheckpointFolder).empty();
