@@ -11,6 +11,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
+#include "gipo/core/json_text.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/train/checkpoint.h"
 #include "gipo/train/resume.h"
@@ -41,7 +42,12 @@ void check_config(const SuiteRun& run, const std::string& path) {
 }
 
 Json read_summary(const std::string& path) {
-  const Json summary = Json::parse(read_file(path), nullptr, false);
+  constexpr JsonLimits kLimits;
+  Json summary;
+  try {
+    summary = parse_json<Json>(read_file(path, kLimits.bytes), path, kLimits);
+  } catch (const Error&) {  // told below
+  }
   if (!summary.is_object() || summary.value("schema_version", Json()) != 1 || !summary.contains("ended") ||
       !summary["ended"].is_string()) {
     throw Error(fmt::format("{}: schema_version 1 is wanted: the run is of another version, or damaged", path));
