@@ -175,7 +175,7 @@ def gap_tail(suite: Suite) -> Figure:
     by_age = {m: [] for m in suite.method_names()}
     for row in suite.rows:
         run = suite.run(row)
-        last = [r for r in run.metrics if r["env_steps"] >= 0.8 * run.metrics[-1]["env_steps"]] if run else []
+        last = [r for r in run.metrics if r["env_steps"] >= 0.8 * run.metrics[-1]["env_steps"]] if run and run.metrics else []
         if last:
             counts = np.sum([r["log_ratio_by_age"] for r in last], axis=0, dtype=float)  # [age, size]
             total = counts.sum(axis=1)
@@ -183,7 +183,7 @@ def gap_tail(suite: Suite) -> Figure:
     figure, axes = panels(1, 2, height=3.2)
     for index, method in enumerate(suite.method_names()):
         look = style(index)
-        rows = suite.select(method=method)
+        rows = [r for r in suite.select(method=method) if None not in (r["window"].get("gap_mean"), r["window"].get("d95"))]
         axes[0][0].scatter([r["window"]["gap_mean"] for r in rows], [r["window"]["d95"] for r in rows], s=16,
                            label=method, marker=look["marker"], color=look["color"], alpha=0.8, linewidth=0)  # fmt: skip
         if by_age[method]:
