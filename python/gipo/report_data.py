@@ -66,16 +66,23 @@ class Suite:
             suite = read_json(folder / "suite.json")
             if not isinstance(suite, dict) or suite.get("schema_version") != 1:
                 raise UserMistake(f"{folder / 'suite.json'}: schema_version 1 is wanted: the suite is of another version")
-            names.append(suite["name"])
-            if shared := set(suite["regimes"]) & set(whole.regimes):
-                raise UserMistake(f"{folder / 'suite.json'}: another suite has the regime {shared.pop()!r} too")
-            whole.regimes.extend(suite["regimes"])
-            for own, all_ in ((suite["tasks"], whole.tasks), (suite["methods"], whole.methods)):
-                all_.extend(entry for entry in own if entry["name"] not in {known["name"] for known in all_})
-            whole.read_rows(folder, suite["runs"])
+            try:
+                names.append(suite["name"])
+                whole.take(folder, suite)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise UserMistake(f"{folder}: suite.json or results.json is damaged: {error!r}") from error
         if not whole.rows:
             raise UserMistake(f"{folders[0]}: no finished run there yet")
         return replace(whole, name=" and ".join(names))
+
+    def take(self, folder: Path, suite: Record) -> None:
+        """Adds what one suite's folder holds."""
+        if shared := set(suite["regimes"]) & set(self.regimes):
+            raise UserMistake(f"{folder / 'suite.json'}: another suite has the regime {shared.pop()!r} too")
+        self.regimes.extend(suite["regimes"])
+        for own, all_ in ((suite["tasks"], self.tasks), (suite["methods"], self.methods)):
+            all_.extend(entry for entry in own if entry["name"] not in {known["name"] for known in all_})
+        self.read_rows(folder, suite["runs"])
 
     def read_rows(self, folder: Path, runs: Sequence[Record]) -> None:
         kept = folder / "results.json"
