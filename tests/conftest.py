@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ BUILD = ROOT / os.environ.get("GIPO_BUILD_DIR", "build/release")
 
 # Where these tests were started with Ctrl-C ignored, so would be what they start: a handler is not passed on, "ignored" is.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Seconds after which something hangs. It is many times what any test takes, so that a busy machine breaks none: how fast
+# the program is belongs in the benchmarks.
+HANG = 600
 
 # A run of well under a second.
 TINY = {
@@ -35,12 +40,12 @@ class Gipo:
     def __init__(self, binary, folder):
         self.binary, self.folder = binary, folder
 
-    def __call__(self, *arguments, timeout=60):
+    def __call__(self, *arguments, timeout=HANG):
         return subprocess.run(
             [self.binary, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True, timeout=timeout
         )
 
-    def train(self, name, options=None, *arguments, timeout=60):
+    def train(self, name, options=None, *arguments, timeout=HANG):
         """Trains to the end and returns the run folder; TINY where `options` does not say otherwise."""
         done = self(
             "train", *arguments, "--quiet", "--name", name, *settings(TINY | (options or {})), timeout=timeout
@@ -63,6 +68,21 @@ def binary():
 @pytest.fixture
 def gipo(binary, tmp_path):
     return Gipo(binary, tmp_path)
+
+
+def wait_until(condition, process=None):
+    """Until the condition holds, while the process lives."""
+    deadline = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < deadline, "it hangs"
+        assert process is None or process.poll() is None or condition(), "the process has ended"
+        time.sleep(0.002)
+
+
+def stop_after_first_checkpoint(process, run):
+    """The process stands still from then on, until it gets SIGCONT or is killed: it cannot end before the test goes on."""
+    wait_until(lambda: (run / "checkpoints/LATEST").exists(), process)
+    process.send_signal(signal.SIGSTOP)
 
 
 def summary(run):

@@ -6,10 +6,10 @@ import stat
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from conftest import HANG, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("GIPO_BUILD_DIR", "build/release")
@@ -29,7 +29,7 @@ def start(*arguments, build=BUILD):
 
 def run(*arguments, build=BUILD):
     process = start(*arguments, build=build)
-    output, messages = process.communicate(timeout=120)
+    output, messages = process.communicate(timeout=HANG)
     return process.returncode, output, messages
 
 
@@ -110,13 +110,11 @@ def test_failing_run_is_shown_with_its_message(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_stops_the_runs(tmp_path, number):
     pids = tmp_path / "pids"
-    build = fake_trainer(tmp_path / "build", f"echo $$ >> {pids}; exec sleep 60")
+    build = fake_trainer(tmp_path / "build", f"echo $$ >> {pids}; exec sleep {HANG}")
     process = start("--out", tmp_path / "out", "--jobs", 2, build=build)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and (not pids.exists() or len(pids.read_text().split()) < 2):
-        time.sleep(0.05)
+    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, process)
     process.send_signal(number)
-    _, messages = process.communicate(timeout=20)
+    _, messages = process.communicate(timeout=HANG)
     assert process.returncode == 130
     assert "interrupted" in messages and "Traceback" not in messages
     for pid in map(int, pids.read_text().split()):

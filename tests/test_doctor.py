@@ -5,10 +5,9 @@ import shutil
 import signal
 import struct
 import subprocess
-import time
 
 import pytest
-from conftest import TINY, settings
+from conftest import HANG, TINY, settings, stop_after_first_checkpoint, wait_until
 
 RUN = {"checkpoint.every_updates": 50, "log.every_updates": 5}
 
@@ -52,15 +51,13 @@ def test_what_is_no_run_folder_is_refused(gipo):
 
 
 def test_killed_run_is_to_be_resumed_and_then_good(gipo):
-    whole = gipo.train("whole", RUN | {"learner.updates": 2000})
-    words = ["train", "--quiet", "--name", "killed", *settings(TINY | RUN | {"learner.updates": 2000})]
+    whole = gipo.train("whole", RUN | {"learner.updates": 4000})
+    words = ["train", "--quiet", "--name", "killed", *settings(TINY | RUN | {"learner.updates": 4000})]
     process = subprocess.Popen([gipo.binary, *words], cwd=gipo.folder, stdout=subprocess.DEVNULL)
     run = gipo.folder / "runs" / "killed"
-    while not (run / "checkpoints" / "LATEST").exists():
-        time.sleep(0.002)
+    stop_after_first_checkpoint(process, run)
     code, report = doctor(gipo, run)
-    if process.poll() is None:
-        assert code == 0 and report["next"].startswith("nothing, while")
+    assert code == 0 and report["next"].startswith("nothing, while")
     process.kill()
     process.wait()
     code, report = doctor(gipo, run)
@@ -75,10 +72,9 @@ def test_interrupted_run_is_to_be_resumed(gipo):
     words = ["train", "--quiet", "--name", "one", *settings(TINY | RUN | {"learner.updates": 200000})]
     process = subprocess.Popen([gipo.binary, *words], cwd=gipo.folder, stdout=subprocess.DEVNULL)
     run = gipo.folder / "runs" / "one"
-    while not (run / "checkpoints" / "LATEST").exists():
-        time.sleep(0.002)
+    wait_until(lambda: (run / "checkpoints" / "LATEST").exists(), process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait() == 130
+    assert process.wait(HANG) == 130
     code, report = doctor(gipo, run)
     assert code == 0 and report["next"] == f"gipo resume {run}"
     assert any("interrupted after" in text for text in texts(report, "good"))
@@ -137,8 +133,7 @@ def test_lengthened_run_that_was_killed_says_how_to_go_on(gipo):
     run = gipo.train("one", RUN)
     words = [gipo.binary, "resume", run, "--updates", "200000", "--quiet"]
     process = subprocess.Popen(words, cwd=gipo.folder, stdout=subprocess.DEVNULL)
-    while (run / "checkpoints" / "LATEST").read_text() <= "000200\n":
-        time.sleep(0.002)
+    wait_until(lambda: (run / "checkpoints" / "LATEST").read_text() > "000200\n", process)
     process.kill()
     process.wait()
     code, report = doctor(gipo, run)

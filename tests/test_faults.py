@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import pytest
+from conftest import HANG, stop_after_first_checkpoint, wait_until
 
 from test_resume import resume, run, train, whole
 
@@ -31,8 +32,7 @@ def test_killed_while_checkpoints_are_written_slowly(gipo, tmp_path):
     whole_latest = inside = 0
     for _ in range(20):
         process = subprocess.Popen(words, env=slow, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not (tmp_path / "slow/checkpoints/LATEST").exists():
-            time.sleep(0.005)
+        wait_until(lambda: (tmp_path / "slow/checkpoints/LATEST").exists(), process)
         time.sleep(moments.uniform(0.02, 0.2))
         process.kill()
         process.wait()
@@ -61,8 +61,7 @@ def test_full_disk_leaves_the_last_checkpoint_and_training_goes_on(gipo, small_d
     process = subprocess.Popen(train(gipo, small_disk, "full", **settings), stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True)
     folder = small_disk / "full"
-    while not (folder / "checkpoints/LATEST").exists():
-        time.sleep(0.002)
+    stop_after_first_checkpoint(process, folder)
     # Another program takes all that is left of the disk.
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file:
@@ -71,6 +70,7 @@ def test_full_disk_leaves_the_last_checkpoint_and_training_goes_on(gipo, small_d
                 file.write(b"x" * 65536)
         except OSError:
             pass
+    process.send_signal(signal.SIGCONT)
     # Wait for the first warning, then make room again.
     first = process.stderr.readline()
     assert "warning" in first and "No space left on device" in first
@@ -86,15 +86,15 @@ def test_full_disk_leaves_the_last_checkpoint_and_training_goes_on(gipo, small_d
 
 
 def test_checkpoint_folder_that_cannot_be_written_is_a_warning(gipo, tmp_path):
-    process = subprocess.Popen(train(gipo, tmp_path, "odd", **{"learner.updates": 2000}), stdout=subprocess.DEVNULL,
+    process = subprocess.Popen(train(gipo, tmp_path, "odd", **{"learner.updates": 4000}), stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True)
     checkpoints = tmp_path / "odd/checkpoints"
-    while not (checkpoints / "LATEST").exists():
-        time.sleep(0.002)
+    stop_after_first_checkpoint(process, tmp_path / "odd")
     # A file in the place of the folder: also root cannot write there.
     shutil.move(checkpoints, tmp_path / "aside")
     checkpoints.write_text("not a folder")
-    _, messages = process.communicate()
+    process.send_signal(signal.SIGCONT)
+    _, messages = process.communicate(timeout=HANG)
     assert process.returncode == 0
     assert "was not written" in messages and str(checkpoints) in messages
     assert (tmp_path / "odd/summary.json").exists()
@@ -103,10 +103,9 @@ def test_checkpoint_folder_that_cannot_be_written_is_a_warning(gipo, tmp_path):
 def test_second_interrupt_ends_at_once_and_leaves_no_temporary_file(gipo, tmp_path):
     process = subprocess.Popen(train(gipo, tmp_path, "twice", **{"learner.updates": 1000000}),
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (tmp_path / "twice/checkpoints/LATEST").exists():
-        time.sleep(0.005)
+    wait_until(lambda: (tmp_path / "twice/checkpoints/LATEST").exists(), process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 130
+    assert process.wait(HANG) == 130
     assert not list((tmp_path / "twice").rglob("*.tmp"))
     assert json.loads((tmp_path / "twice/summary.json").read_text())["ended"] == "interrupted"
     whole(resume(gipo, tmp_path / "twice", "--updates", str(updates_done(tmp_path / "twice"))))

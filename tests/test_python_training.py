@@ -12,7 +12,7 @@ import time
 import gipo as library
 import numpy as np
 import pytest
-from conftest import ROOT, TINY, settings, summary
+from conftest import HANG, ROOT, TINY, settings, summary
 from gipo.progress import TrainingLine
 
 OPTIONS = TINY | {"policy.hidden": [16, 16]}
@@ -123,8 +123,8 @@ def test_other_threads_go_on_while_it_trains():
     seconds = time.monotonic() - begin
     done.set()
     thread.join()
-    # Without the lock released nothing would tick in between.
-    assert sum(begin < t < begin + seconds for t in ticks) > 20 * seconds
+    # Without the lock released nothing would tick in between, however long it takes.
+    assert sum(begin + 0.25 * seconds < t < begin + 0.75 * seconds for t in ticks) > 5
 
 
 def test_trains_in_a_thread_of_its_own():
@@ -167,7 +167,7 @@ def test_ctrl_c_saves_and_raises(tmp_path, callback):
         else:
             assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=HANG)
     finally:
         process.kill()
     assert out == "interrupted interrupted\n" and errors.strip().endswith("KeyboardInterrupt")

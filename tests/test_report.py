@@ -9,7 +9,7 @@ import statistics
 import subprocess
 
 import pytest
-from conftest import Gipo
+from conftest import HANG, Gipo
 from test_suite import BASE, SUITE, command
 
 FIGURES = ["iqm", "profiles", "sensitivity", "learning_curves_1", "staleness", "fractions", "old_data", "gap_tail",
@@ -26,7 +26,7 @@ def suite(binary, tmp_path_factory):
     (gipo.folder / "suite.toml").write_text(text)
     done = subprocess.run(command(gipo, "out"), cwd=gipo.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    done = gipo("report", "out", "--json", timeout=180)
+    done = gipo("report", "out", "--json")
     assert done.returncode == 0, done.stderr
     gipo.printed = json.loads(done.stdout)
     gipo.out = gipo.folder / "out" / "report"
@@ -117,7 +117,7 @@ def test_results_alone_are_enough_for_the_aggregates(suite, tmp_path):
     kept.mkdir()
     for name in ("suite.json", "results.json"):
         shutil.copy(suite.folder / "out" / name, kept)
-    done = suite("report", kept, timeout=180)
+    done = suite("report", kept)
     assert done.returncode == 0, done.stderr
     assert (kept / "report/iqm.png").exists() and not (kept / "report/learning_curves_1.png").exists()
     assert (kept / "report/ranks_stale_train.csv").read_bytes() == (suite.out / "ranks_stale_train.csv").read_bytes()
@@ -130,7 +130,7 @@ def test_two_suites_stand_beside_each_other(suite, tmp_path):
         shutil.copy(suite.folder / "out/results.json", tmp_path / folder)
         part = one | {"regimes": [regime], "runs": [r for r in one["runs"] if r["regime"] == regime]}
         (tmp_path / folder / "suite.json").write_text(json.dumps(part))
-    done = suite("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "both", timeout=180)
+    done = suite("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "both")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "both/ranks_stale___KL_train.csv").exists() and (tmp_path / "both/ranks_stale_train.csv").exists()
     done = suite("report", tmp_path / "a", tmp_path / "a")
@@ -141,10 +141,44 @@ def test_unfinished_runs_are_named_and_left_out(suite, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(suite.folder / "out", copy, ignore=shutil.ignore_patterns("report", "checkpoints", "results.json"))
     (copy / "runs/CartPole-v1-GIPO_0.5-stale-1/summary.json").unlink()
-    done = suite("report", copy, "--json", timeout=180)
+    done = suite("report", copy, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["missing"] == ["CartPole-v1-GIPO_0.5-stale-1"]
     assert "1 runs are missing: CartPole-v1-GIPO_0.5-stale-1" in (copy / "report/index.html").read_text()
+
+
+def test_damaged_files_of_runs_are_named_and_the_rest_is_reported(suite, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(suite.folder / "out", copy, ignore=shutil.ignore_patterns("report", "checkpoints", "results.json"))
+    one, two, three, four = (copy / "runs" / f"{task}-{method}-stale-1" for task in ("CartPole-v1", "Pendulum-v1")
+                             for method in ("GIPO_0.5", "PPO_0.2"))  # fmt: skip
+
+    def damage(path, number, line):
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines[number - 1] = line + b"\n"
+        path.write_bytes(b"".join(lines))
+
+    damage(one / "metrics.jsonl", 3, b'{"update": 30, "env')
+    damage(one / "metrics.jsonl", 5, b'{"update": 50, "env_steps": "many"}')
+    damage(one / "episodes.jsonl", 2, b"\xff\xfe\x00")
+    damage(two / "metrics.jsonl", 1, b"[" * 100000)
+    (three / "summary.json").write_text('{"schema_version": 1, "ended": "finished"}')
+    text = (four / "summary.json").read_text()
+    (four / "summary.json").write_text(text.replace('"ended": "finished"', '"ended": "solved"'))
+    done = suite("report", copy, "--json")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["missing"] == [three.name]  # a solved run is not missing
+    assert printed["damaged"] == [
+        f"{three / 'summary.json'}: final_return has no mean",
+        f"{one / 'metrics.jsonl'}:3: not a JSON object",
+        f"{one / 'metrics.jsonl'}:5: env_steps is no number",
+        f"{one / 'episodes.jsonl'}:2: not a JSON object",
+        f"{two / 'metrics.jsonl'}:1: not a JSON object",
+    ]
+    assert [f"gipo: warning: {fault}: left out" for fault in printed["damaged"]] == done.stderr.splitlines()
+    page = (copy / "report/index.html").read_text()
+    assert "5 damaged lines or files were left out" in page and "17 runs" in page
 
 
 def test_bad_folders_are_refused_by_path(suite, tmp_path):
@@ -160,10 +194,14 @@ def test_bad_folders_are_refused_by_path(suite, tmp_path):
     refused("suite.json: not valid JSON")
     (tmp_path / "suite.json").write_text('{"schema_version": 2}')
     refused("suite.json: schema_version 1 is wanted")
+    (tmp_path / "suite.json").write_text('{"schema_version": 1, "name": "a"}')
+    refused("suite.json or results.json is damaged: KeyError('regimes')")
     (tmp_path / "suite.json").write_text(good)
     refused("no finished run")
     (tmp_path / "results.json").write_text("[")
     refused("results.json: not valid JSON")
+    (tmp_path / "results.json").write_text("[1]")
+    refused("suite.json or results.json is damaged")
 
 
 # The page measures itself: whether it scrolls sideways, and whether every image is there.
@@ -183,7 +221,7 @@ def test_page_in_a_browser(suite, width, tmp_path):
         ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
          f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--window-size=1400,1000",
          "--virtual-time-budget=5000", "--dump-dom", (tmp_path / "probe.html").as_uri()],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=HANG,
     )  # fmt: skip
     measured = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", done.stdout)[1]))
     assert measured["scroll"] <= measured["room"] <= width  # the scroll bar down the side takes some

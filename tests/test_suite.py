@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import HANG, wait_until
 
 COMPARED = ["metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors", "config.toml"]
 
@@ -125,7 +126,7 @@ def finished(out):
 def test_killed_suite_and_killed_runs_end_with_the_same_bytes(suite):
     suite.write(updates=600)
     alone, killed = suite.folder / "alone", suite.folder / "killed"
-    done = subprocess.run(command(suite, "alone"), cwd=suite.folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command(suite, "alone"), cwd=suite.folder, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     assert "24 of 24 runs done, 0 failed" in done.stdout
 
@@ -148,9 +149,8 @@ def test_killed_suite_and_killed_runs_end_with_the_same_bytes(suite):
                     process.kill()
                     process.wait()
                     suite_kills += 1
-                    deadline = time.monotonic() + 5  # its runs die with it
-                    while any(locked(path) for path in killed.glob("runs/*/lock")):
-                        assert time.monotonic() < deadline, "a run outlived its suite"
+                    # Its runs die with it.
+                    wait_until(lambda: not any(locked(path) for path in killed.glob("runs/*/lock")))
                     summaries = {killed / "runs" / name / "summary.json": 0 for name in finished(killed)} | summaries
                     summaries = {path: before or path.stat().st_mtime_ns for path, before in summaries.items()}
                     break
@@ -195,6 +195,59 @@ def test_more_seeds_are_added_to_a_finished_suite(suite):
     assert all(p.stat().st_mtime_ns == t for p, t in before.items()) and len(before) == 12
 
 
+OPTIONS = """
+[suite]
+name = "options"
+config = "base.toml"
+seeds = [1]
+env.options.reset_noise_scale = 0.02
+env.options.healthy_reward = 2
+
+[[task]]
+name = "Hopper-v5"
+env.options.healthy_z_range = [0.5, inf]
+env.options.healthy_reward = 4
+
+[[method]]
+name = "m"
+env.options.terminate_when_unhealthy = false
+
+[[regime]]
+name = "r"
+[regime.env.options]
+healthy_reward = 3
+forward_reward_weight = 1.5
+"""
+
+
+def test_options_of_tasks_reach_the_runs_from_every_part_of_the_file(suite):
+    suite.write(OPTIONS, updates=5)
+    done = subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 runs done, 0 failed" in done.stdout
+    lines = (suite.folder / "out/runs/Hopper-v5-m-r-1/config.toml").read_text().splitlines()
+    for line in ("reset_noise_scale = 0.02", "healthy_reward = 4.0", "healthy_z_range = [0.5, inf]",
+                 "terminate_when_unhealthy = false", "forward_reward_weight = 1.5"):  # fmt: skip
+        assert line in lines
+    suite.write(OPTIONS.replace("healthy_reward = 4", "healthy_rewrad = 4"), updates=5)
+    refused = suite("suite", "suite.toml", "--out", "other")
+    assert refused.returncode == 2 and "suite.toml:12: env.options.healthy_rewrad" in refused.stderr, refused.stderr
+
+
+def test_solved_run_is_done_and_is_not_run_again(suite):
+    text = SUITE.replace("[1, 2]", "[1]") + "run.target_return = -1e9\n"
+    suite.write(text, updates=100000)
+    words = command(suite, "out", "--regime", "stale + KL", "--json", "--task", "CartPole-v1")
+    done = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True, timeout=HANG)
+    printed = json.loads(done.stdout)
+    assert done.returncode == 0 and (printed["done"], printed["failed"]) == (2, 0), done.stdout
+    assert {row["ended"] for row in printed["rows"]} == {"solved"}
+    before = {p: p.stat().st_mtime_ns for p in suite.folder.glob("out/runs/*/*")}
+    again = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True, timeout=HANG)
+    assert json.loads(again.stdout) == printed
+    assert {p: p.stat().st_mtime_ns for p in suite.folder.glob("out/runs/*/*")} == before
+
+
 def test_failed_run_is_reported_and_does_not_stop_the_rest(suite):
     wild = SUITE + '\n[[method]]\nname = "wild"\nenv.reward_scale = 1e36\nlearner.value_coef = 1e6\n'
     suite.write(wild)
@@ -216,12 +269,9 @@ def test_interrupt_saves_the_runs_and_the_same_command_goes_on(suite):
     suite.write(SUITE.replace("[1, 2]", "[1]"), updates=20000)
     process = subprocess.Popen(command(suite, "out"), cwd=suite.folder, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 30
-        while len(list(suite.folder.glob("out/runs/*/checkpoints/LATEST"))) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: len(list(suite.folder.glob("out/runs/*/checkpoints/LATEST"))) >= 2, process)
         process.send_signal(signal.SIGINT)
-        _, messages = process.communicate(timeout=30)
+        _, messages = process.communicate(timeout=HANG)
     finally:
         process.kill()
     assert process.returncode == 130 and "interrupted" in messages
@@ -233,10 +283,7 @@ def test_second_suite_in_the_same_folder_is_refused(suite):
     suite.write(updates=3000)
     process = subprocess.Popen(command(suite, "out"), cwd=suite.folder, stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
-        while not list(suite.folder.glob("out/runs/*/metrics.jsonl")):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: list(suite.folder.glob("out/runs/*/metrics.jsonl")), process)
         done = suite("suite", "suite.toml", "--out", "out")
         assert done.returncode == 2 and "suite folder out is in use" in done.stderr
     finally:
@@ -316,6 +363,23 @@ def test_suites_of_the_repository_are_whole(gipo, name, runs):
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["rows"]) == runs
     assert gipo.entries() == []
+
+
+def test_suite_of_many_methods_is_read(suite):
+    methods = "".join(f'[[method]]\nname = "m{i}"\nsurrogate.sigma = {1 + i / 1000}\n# {"x" * 40}\n' for i in range(700))
+    suite.write(SUITE[: SUITE.index("[[method]]")] + methods)
+    done = suite("suite", "suite.toml", "--dry-run", "--json", "--task", "CartPole-v1", "--seed", "1")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["rows"]) == 700, done.stderr
+
+
+def test_names_that_no_folder_can_have_are_refused(suite):
+    for change, part in ((("GIPO 0.5", "m" * 300), "suite.toml:23: run.name = "), (('"short"', '"' + "s" * 300 + '"'), "suite.toml:3: suite.name"),
+                         (('"short"', r'"s\u0000"'), "suite.toml:3: suite.name")):  # fmt: skip
+        suite.write(SUITE.replace(*change))
+        before = suite.entries()
+        done = suite("suite", "suite.toml")
+        assert done.returncode == 2 and part in done.stderr, done.stderr
+        assert suite.entries() == before
 
 
 def test_a_part_can_be_run_first_and_the_rest_later(suite):

@@ -1,4 +1,5 @@
-"""Runs the peers and gipo on the same work, one after the other, and prints one table.
+"""Runs the peers and gipo on the same work, one after the other, says each row on stderr once it is measured, and prints
+one table: at the end, or of what there is after Ctrl-C.
 
     python bench/peers/run.py [--only NAME ...] [--quick] [--json]      (`make peers` installs and builds first)
 
@@ -43,13 +44,21 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def cells(row: Row) -> list[str]:
+    return [
+        row.name, row.peer, row.unit, figure(row.peer_value), figure(row.gipo_value),
+        "-" if row.ratio is None else f"{row.ratio:.2f}", f">= {row.wanted:.3g}" if row.wanted else "-", row.note,
+    ]
+
+
+def show(row: Row) -> None:
+    """One row as soon as it is measured; all of them stand in the table at the end."""
+    name, peer, unit, theirs, ours, ratio, *_ = cells(row)
+    print(f"peers: {name}: {peer} {theirs}, gipo {ours} {unit}, ratio {ratio}", file=sys.stderr, flush=True)
+
+
 def table(rows: list[Row]) -> str:
-    lines = [["what", "peer", "unit", "peer's", "gipo's", "ratio", "wanted", "note"]]
-    for row in rows:
-        lines.append([
-            row.name, row.peer, row.unit, figure(row.peer_value), figure(row.gipo_value),
-            "-" if row.ratio is None else f"{row.ratio:.2f}", f">= {row.wanted:.3g}" if row.wanted else "-", row.note,
-        ])
+    lines = [["what", "peer", "unit", "peer's", "gipo's", "ratio", "wanted", "note"], *map(cells, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     text = [
         "  ".join(cell.rjust(width) if 3 <= column <= 6 else cell.ljust(width)
@@ -59,12 +68,12 @@ def table(rows: list[Row]) -> str:
     return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
 
 
-def as_json(rows: list[Row], where: dict[str, object], quick: bool) -> str:
+def as_json(rows: list[Row], where: dict[str, object], quick: bool, interrupted: bool) -> str:
     def number(value: float | None) -> float | str | None:
         return "not reached" if value is not None and math.isinf(value) else value
 
     return json.dumps({
-        "machine": where, "quick": quick,
+        "machine": where, "quick": quick, "interrupted": interrupted,
         "rows": [
             {
                 "name": row.name, "peer": row.peer, "unit": row.unit, "peer_value": number(row.peer_value),
@@ -91,23 +100,24 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"peers: unknown name {name}; known: {', '.join(GROUPS)}", file=sys.stderr)
 
     where = machine()  # before the load is our own
-    rows: list[Row] = []
+    interrupted = False
     with tempfile.TemporaryDirectory(prefix="gipo-peers-") as folder:
-        measure = Measure(QUICK if options.quick else FULL, Path(folder))
-        for name in wanted:
-            if name in GROUPS:
-                print(f"peers: {name}: {GROUPS[name].__doc__}", file=sys.stderr)
-                rows += GROUPS[name](measure)
+        measure = Measure(QUICK if options.quick else FULL, Path(folder), show)
+        try:
+            for name in wanted:
+                if name in GROUPS:
+                    print(f"peers: {name}: {GROUPS[name].__doc__}", file=sys.stderr, flush=True)
+                    GROUPS[name](measure)
+        except KeyboardInterrupt:
+            interrupted = True
+            print("peers: interrupted; what was measured:", file=sys.stderr)
     if options.json:
-        print(as_json(rows, where, options.quick))
-    elif rows:
+        print(as_json(measure.rows, where, options.quick, interrupted))
+    elif measure.rows:
         print(", ".join(f"{key} {value}" for key, value in where.items()) + (", --quick" if options.quick else ""))
-        print(table(rows))
-    return USER_MISTAKE if unknown else DONE
+        print(table(measure.rows))
+    return INTERRUPTED if interrupted else USER_MISTAKE if unknown else DONE
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    sys.exit(main())

@@ -44,8 +44,8 @@ def cores(count: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def run(what: str, command: list[object], folder: Path, reason: int) -> str:
-    """What the command prints; where it fails, line `reason` of its messages says why."""
+def run(what: str, command: list[object], folder: Path) -> str:
+    """What the command prints; where it fails, the last line of its messages says why, after progress or a traceback."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
@@ -55,7 +55,7 @@ def run(what: str, command: list[object], folder: Path, reason: int) -> str:
         raise Missing(f"{what}: {words[0]} does not start: {error.strerror}") from None
     if done.returncode != 0:
         lines = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
-        raise Missing(f"{what}: {lines[reason]} (exit code {done.returncode})")
+        raise Missing(f"{what}: {lines[-1]} (exit code {done.returncode})")
     return done.stdout
 
 
@@ -64,7 +64,7 @@ def peer(what: str, script: str, *arguments: object, folder: Path, python: Path 
     python = python or PEER_PYTHON
     if not python.exists():
         raise Missing(f"{what}: not installed; `make peers` does that")
-    output = run(what, [python, HERE / script, *arguments], folder, reason=-1)  # the end of a traceback
+    output = run(what, [python, HERE / script, *arguments], folder)
     try:
         return json.loads(output.strip().splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
@@ -76,7 +76,7 @@ def gipo(*arguments: object, folder: Path) -> str:
         binary = find_binary()
     except UserMistake as mistake:
         raise Missing(f"gipo: {mistake}") from None
-    return run(f"gipo {arguments[0]}", [binary, *arguments], folder, reason=0)
+    return run(f"gipo {arguments[0]}", [binary, *arguments], folder)
 
 
 def gipo_bench(name: str, folder: Path) -> dict[str, float]:

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gipo.runs import Record, read_jsonl, read_summary
+from gipo.runs import Record, is_number, read_jsonl, read_summary
 
 # The colours of Okabe and Ito, which people with any common colour blindness can tell apart.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
@@ -48,10 +48,41 @@ class RunData:
     summary: Record
     metrics: list[Record]
     episodes: list[Record]
+    faults: tuple[str, ...] = ()  # files and lines that were left out because they are damaged
 
     @classmethod
     def read(cls, folder: Path) -> RunData:
-        return cls(read_summary(folder), read_jsonl(folder / "metrics.jsonl"), read_jsonl(folder / "episodes.jsonl"))
+        faults: list[str] = []
+        logs = []
+        for name, fault_of in (("metrics.jsonl", metrics_fault), ("episodes.jsonl", episode_fault)):
+            try:
+                logs.append(read_jsonl(folder / name, faults, fault_of))
+            except FileNotFoundError:
+                logs.append([])
+                faults.append(f"{folder / name}: missing")
+        return cls(read_summary(folder), *logs, tuple(faults))
+
+
+def metrics_fault(record: Record) -> str:
+    """What keeps a line of metrics.jsonl from being drawn, or nothing."""
+    if not is_number(record.get("env_steps")):
+        return "env_steps is no number"
+    if bad := [key for key, value in record.items() if not (value is None or is_number(value) or isinstance(value, list))]:
+        return f"{bad[0]} is no number"
+    for key in ("contribution_by_age", "log_ratio_by_age"):
+        rows = record.get(key)
+        whole = isinstance(rows, list) and len(rows) == 8 and all(isinstance(r, list) and len(r) == 8 for r in rows)
+        if not whole or not all(is_number(n) for row in rows for n in row):
+            return f"{key} is no table of 8 x 8 numbers"
+    return ""
+
+
+def episode_fault(record: Record) -> str:
+    """The same of a line of episodes.jsonl."""
+    if not is_number(record.get("env_steps")):
+        return "env_steps is no number"
+    value = record.get("return", "missing")
+    return "" if value is None or is_number(value) else "return is no number"
 
 
 Group = Mapping[str, Sequence[RunData]]  # the runs of each method, one per seed
@@ -82,6 +113,11 @@ def smooth(x: np.ndarray, y: np.ndarray, grid: np.ndarray, width: float) -> np.n
 def env_step_grid(group: Group) -> np.ndarray:
     """The common axis of all runs, as far as every one of them came."""
     return np.linspace(0, min(run.summary["env_steps"] for runs in group.values() for run in runs), GRID_POINTS)
+
+
+def furthest_grid(group: Group) -> np.ndarray:
+    """An axis as long as the longest run: one that was solved ends before the others."""
+    return np.linspace(0, max(run.summary["env_steps"] for runs in group.values() for run in runs), GRID_POINTS)
 
 
 def metric_curve(run: RunData, key: str, grid: np.ndarray) -> np.ndarray:

@@ -27,6 +27,9 @@ from gipo.report_page import Picture, Table, page
 from gipo.runs import Record, UserMistake
 
 
+SHOWN_FAULTS = 20  # damaged lines and files that are named on stderr
+
+
 def draw(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list[Picture]:
     command = "gipo report " + " ".join(map(str, suite.folders))
     source = f"{suite.data(suite.rows)}; {command}"
@@ -197,9 +200,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"gipo: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
+    faults = suite.faults()
+    for fault in faults[:SHOWN_FAULTS]:
+        print(f"gipo: warning: {fault}: left out", file=sys.stderr)
+    if len(faults) > SHOWN_FAULTS:
+        print(f"gipo: warning: and {len(faults) - SHOWN_FAULTS} more; --json has all", file=sys.stderr)
     if options.json:
         rows = {t.name: [dict(zip(t.rows[0], row)) for row in t.rows[1:]] for t in tables}
-        print(json.dumps({"out": str(out), "missing": suite.missing, "tables": rows}, indent=2, ensure_ascii=False))
+        print(json.dumps({"out": str(out), "missing": suite.missing, "damaged": faults, "tables": rows}, indent=2, ensure_ascii=False))
     else:
         print(f"{out}/index.html: {len(suite.rows)} runs" + (f", {len(suite.missing)} missing" if suite.missing else ""))
     return 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gipo.figures import RunData
-from gipo.runs import Record, UserMistake, find_binary
+from gipo.runs import ENDED_WELL, Record, UserMistake, find_binary, is_number
 
 RETURNS = {"train": "training return, last 100 episodes", "greedy": "greedy evaluation after the last update"}
 THRESHOLD_EPISODES = 100  # a threshold is reached when the mean return of this many episodes is
@@ -34,7 +34,7 @@ def read_json(path: Path) -> object:
         return json.loads(path.read_text())
     except OSError as error:
         raise UserMistake(f"{path}: {error.strerror}; a folder that `gipo suite` made is wanted") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserMistake(f"{path}: not valid JSON, half written or damaged: {error}") from error
 
 
@@ -45,7 +45,8 @@ def read_run(folder: Path) -> RunData | None:
 
 @dataclass(frozen=True)
 class Suite:
-    """One or several suites' folders, read once. `rows` are the finished runs; `missing` the names of the others."""
+    """One or several suites' folders, read once. `rows` are the finished runs; `missing` the names of the others, and
+    `damaged` says which files of runs could not be read."""
 
     folders: list[Path]
     name: str
@@ -54,37 +55,64 @@ class Suite:
     regimes: list[str]
     rows: list[Record]
     missing: list[str]
+    damaged: list[str]
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> Suite:
         """Several suites stand beside each other by their regimes."""
-        whole = cls(list(folders), "", [], [], [], [], [])
+        whole = cls(list(folders), "", [], [], [], [], [], [])
         names = []
         for folder in folders:
             suite = read_json(folder / "suite.json")
             if not isinstance(suite, dict) or suite.get("schema_version") != 1:
                 raise UserMistake(f"{folder / 'suite.json'}: schema_version 1 is wanted: the suite is of another version")
-            names.append(suite["name"])
-            if shared := set(suite["regimes"]) & set(whole.regimes):
-                raise UserMistake(f"{folder / 'suite.json'}: another suite has the regime {shared.pop()!r} too")
-            whole.regimes.extend(suite["regimes"])
-            for own, all_ in ((suite["tasks"], whole.tasks), (suite["methods"], whole.methods)):
-                all_.extend(entry for entry in own if entry["name"] not in {known["name"] for known in all_})
-            whole.read_rows(folder, suite["runs"])
+            try:
+                names.append(suite["name"])
+                whole.take(folder, suite)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise UserMistake(f"{folder}: suite.json or results.json is damaged: {error!r}") from error
         if not whole.rows:
             raise UserMistake(f"{folders[0]}: no finished run there yet")
         return replace(whole, name=" and ".join(names))
+
+    def take(self, folder: Path, suite: Record) -> None:
+        """Adds what one suite's folder holds."""
+        if shared := set(suite["regimes"]) & set(self.regimes):
+            raise UserMistake(f"{folder / 'suite.json'}: another suite has the regime {shared.pop()!r} too")
+        self.regimes.extend(suite["regimes"])
+        for own, all_ in ((suite["tasks"], self.tasks), (suite["methods"], self.methods)):
+            all_.extend(entry for entry in own if entry["name"] not in {known["name"] for known in all_})
+        self.read_rows(folder, suite["runs"])
 
     def read_rows(self, folder: Path, runs: Sequence[Record]) -> None:
         kept = folder / "results.json"
         known = {row["name"]: row for row in read_json(kept)} if kept.exists() else {}
         for run in runs:
             summary = folder / "runs" / run["name"] / "summary.json"
-            figures = read_json(summary) if summary.exists() else known.get(run["name"], {})
-            if figures.get("ended") == "finished":
+            figures = known.get(run["name"], {})
+            if summary.exists():
+                figures = self.read_summary(summary)
+            if figures.get("ended") in ENDED_WELL:
                 self.rows.append({**figures, **run, "folder": folder / "runs" / run["name"]})
             else:
                 self.missing.append(run["name"])
+
+    def read_summary(self, path: Path) -> Record:
+        """Nothing of a damaged one: a report of a hundred runs must not be lost to it."""
+        try:
+            summary = read_json(path)
+        except UserMistake as error:
+            self.damaged.append(str(error))
+            return {}
+        if fault := summary_fault(summary):
+            self.damaged.append(f"{path}: {fault}")
+            return {}
+        return summary
+
+    def faults(self) -> list[str]:
+        """All that was left out because it is damaged, a line each, with its file."""
+        runs = [run for run in map(self.run, self.rows) if run]
+        return [*self.damaged, *(fault for run in runs for fault in run.faults)]
 
     def select(self, **where: object) -> list[Record]:
         return [row for row in self.rows if all(row[key] == value for key, value in where.items())]
@@ -108,6 +136,23 @@ class Suite:
         """What a figure is made of, in words."""
         seeds = sorted({row["seed"] for row in rows})
         return f"{len(rows)} runs, seeds {', '.join(map(str, seeds))}"
+
+
+def summary_fault(summary: object) -> str:
+    """What keeps a summary.json from being reported, or nothing."""
+    if not isinstance(summary, dict) or not isinstance(summary.get("ended"), str):
+        return "no summary of a run"
+    if summary["ended"] not in ENDED_WELL:
+        return ""
+    for key in ("final_return", "eval_return"):
+        stats = summary.get(key)
+        mean = stats.get("mean", "missing") if isinstance(stats, dict) else "missing"
+        if not (mean is None or is_number(mean)):
+            return f"{key} has no mean"
+    window = summary.get("window")
+    if not isinstance(window, dict) or not all(v is None or is_number(v) for v in window.values()):
+        return "window is no table of numbers"
+    return "" if is_number(summary.get("env_steps")) else "env_steps is no number"
 
 
 def score(row: Record, kind: str) -> float | None:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gipo.figures import (
-    BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, env_steps_axis, env_step_grid, metric_curve,
+    BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, env_steps_axis, furthest_grid, metric_curve,
     return_curve,
 )
 from gipo.report_data import Suite, gipo, steps_to_threshold
@@ -85,7 +85,7 @@ def learning_curves(suite: Suite, methods: Sequence[str]) -> Figure:
             if not group:
                 ax.set_visible(False)
                 continue
-            grid = env_step_grid(group)
+            grid = furthest_grid(group)
             for index, name in enumerate(methods):
                 if name not in group:
                     continue
@@ -113,7 +113,7 @@ def staleness(suite: Suite) -> Figure:
             runs = [run for run in (suite.run(r) for r in suite.select(regime=regime)) if run]
             if not runs:
                 continue
-            grid = env_step_grid({"": runs})
+            grid = furthest_grid({"": runs})
             curves = np.array([metric_curve(run, key, grid) for run in runs])
             known = np.isfinite(curves).any(axis=0)
             ax.plot(grid[known], np.nanmean(curves[:, known], axis=0), label=regime, markevery=(8 * index, 50), markersize=4, **style(index))
@@ -175,7 +175,7 @@ def gap_tail(suite: Suite) -> Figure:
     by_age = {m: [] for m in suite.method_names()}
     for row in suite.rows:
         run = suite.run(row)
-        last = [r for r in run.metrics if r["env_steps"] >= 0.8 * run.metrics[-1]["env_steps"]] if run else []
+        last = [r for r in run.metrics if r["env_steps"] >= 0.8 * run.metrics[-1]["env_steps"]] if run and run.metrics else []
         if last:
             counts = np.sum([r["log_ratio_by_age"] for r in last], axis=0, dtype=float)  # [age, size]
             total = counts.sum(axis=1)
@@ -183,7 +183,7 @@ def gap_tail(suite: Suite) -> Figure:
     figure, axes = panels(1, 2, height=3.2)
     for index, method in enumerate(suite.method_names()):
         look = style(index)
-        rows = suite.select(method=method)
+        rows = [r for r in suite.select(method=method) if None not in (r["window"].get("gap_mean"), r["window"].get("d95"))]
         axes[0][0].scatter([r["window"]["gap_mean"] for r in rows], [r["window"]["d95"] for r in rows], s=16,
                            label=method, marker=look["marker"], color=look["color"], alpha=0.8, linewidth=0)  # fmt: skip
         if by_age[method]:

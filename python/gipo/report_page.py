@@ -74,8 +74,10 @@ def picture_html(picture: Picture, image: bytes) -> str:
 def page(suite: Suite, pictures: list[Picture], images: dict[str, bytes], tables: list[Table]) -> str:
     links = "".join(f"<a href='#{p.name}'>{escape(p.title)}</a>" for p in pictures)
     missing = f" {len(suite.missing)} runs are missing: {', '.join(suite.missing[:10])}{' …' if len(suite.missing) > 10 else ''}." if suite.missing else ""
+    faults = suite.faults()
+    damaged = f" {len(faults)} damaged lines or files were left out: {'; '.join(faults[:10])}{' …' if len(faults) > 10 else ''}." if faults else ""
     intro = (f"{len(suite.tasks)} tasks, {len(suite.methods)} methods, regimes: {', '.join(suite.regimes)}; "
-             f"{suite.data(suite.rows)}.{missing}")
+             f"{suite.data(suite.rows)}.{missing}{damaged}")
     return (f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(suite.name)}</title>"
             "<meta name='viewport' content='width=device-width, initial-scale=1'>"
             f"<link rel='icon' href='data:,'><style>{CSS}</style></head><body>"

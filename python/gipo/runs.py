@@ -27,6 +27,8 @@ POLL_SECONDS = 0.2
 STOP_SECONDS = 5.0  # for a run to end by itself once asked
 TAIL_BYTES = 16 * 1024  # several lines of metrics
 
+ENDED_WELL = ("finished", "solved")  # `ended` of a run that has done all it was asked to
+
 Record = dict[str, Any]
 
 
@@ -186,10 +188,35 @@ def _contents(file: Any) -> str:
     return file.read().decode(errors="replace")
 
 
-def read_jsonl(path: Path) -> list[Record]:
-    """The records of a metrics.jsonl or episodes.jsonl; a last line still being written is left out."""
-    with path.open() as lines:
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+def read_jsonl(
+    path: Path, faults: list[str] | None = None, fault_of: Callable[[Record], str] = lambda record: ""
+) -> list[Record]:
+    """The records of a metrics.jsonl or episodes.jsonl; a last line still being written is left out.
+
+    So is a damaged line, or one that `fault_of` has something to say about, with file and number in `faults`. Without
+    that list it raises ValueError.
+    """
+    records = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                record = json.loads(line)
+                fault = fault_of(record) if isinstance(record, dict) else "not a JSON object"
+            except (ValueError, RecursionError):
+                fault = "not a JSON object"
+            if not fault:
+                records.append(record)
+            elif faults is None:
+                raise ValueError(f"{path}:{number}: {fault}")
+            else:
+                faults.append(f"{path}:{number}: {fault}")
+    return records
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def last_record(path: Path) -> Record | None:

@@ -133,7 +133,10 @@ class Run:
         """A figure: the training return, and how much old data still contributed. Needs matplotlib."""
         from gipo.figures import RunData, run_figure
 
-        return run_figure(RunData.read(self.path), self.path.name)
+        run = RunData.read(self.path)
+        for fault in run.faults:
+            warnings.warn(f"{fault}: left out", stacklevel=2)
+        return run_figure(run, self.path.name)
 
     def __fspath__(self) -> str:
         return str(self.path)

@@ -15,20 +15,26 @@ struct BenchRow {
   double ratio = 0;       // share of the reference, as `reference` says
 };
 
+// One measurement of a few seconds, and the rows it gives: shown before the next one begins.
+struct BenchCase {
+  std::string name;
+  std::function<std::vector<BenchRow>()> measure;
+};
+
 struct Bench {
   std::string name, summary;
-  std::function<std::vector<BenchRow>()> run;
+  std::function<std::vector<BenchCase>()> cases;
 };
 
 // learner, inference, replay, env, train, scaling.
 const std::vector<Bench>& benches();
 
-std::vector<BenchRow> bench_learner();
-std::vector<BenchRow> bench_inference();
-std::vector<BenchRow> bench_replay();
-std::vector<BenchRow> bench_env();
-std::vector<BenchRow> bench_train();
-std::vector<BenchRow> bench_scaling();
+std::vector<BenchCase> bench_learner();
+std::vector<BenchCase> bench_inference();
+std::vector<BenchCase> bench_replay();
+std::vector<BenchCase> bench_env();
+std::vector<BenchCase> bench_train();
+std::vector<BenchCase> bench_scaling();
 
 // Seconds of one call: the best of many short runs, so that what else the machine does is left out.
 double best_seconds(const std::function<void()>& call);

@@ -44,19 +44,23 @@ class Stepper {
   std::size_t at_ = 0;
 };
 
+std::vector<BenchRow> measure(const std::string& id) {
+  Stepper bare(id);
+  Collector collector(id, kEnvs);
+  const auto [alone, acting] = best_seconds([&] { bare.step(); }, [&] { collector.step(); });
+  return {
+      {fmt::format("env {} {}", id, kEnvs), kEnvs / alone, "env steps/s", "", 0},
+      {fmt::format("actor {} {}", id, kEnvs), kEnvs / acting, "env steps/s", "the environments alone", alone / acting}};
+}
+
 }  // namespace
 
-std::vector<BenchRow> bench_env() {
-  std::vector<BenchRow> rows;
+std::vector<BenchCase> bench_env() {
+  std::vector<BenchCase> cases;
   for (const EnvSpec& spec : registered_envs()) {
-    Stepper bare(spec.id);
-    Collector collector(spec.id, kEnvs);
-    const auto [alone, acting] = best_seconds([&] { bare.step(); }, [&] { collector.step(); });
-    rows.push_back({fmt::format("env {} {}", spec.id, kEnvs), kEnvs / alone, "env steps/s", "", 0});
-    rows.push_back({fmt::format("actor {} {}", spec.id, kEnvs), kEnvs / acting, "env steps/s", "the environments alone",
-                    alone / acting});
+    cases.push_back({fmt::format("env {} {}", spec.id, kEnvs), [id = spec.id] { return measure(id); }});
   }
-  return rows;
+  return cases;
 }
 
 }  // namespace gipo

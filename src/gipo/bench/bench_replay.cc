@@ -4,9 +4,10 @@
 #include "gipo/replay/replay_buffer.h"
 
 namespace gipo {
+namespace {
 
 // 50,000 transitions of the size of HalfCheetah's: 17 observations, 6 actions.
-std::vector<BenchRow> bench_replay() {
+std::vector<BenchRow> measure() {
   constexpr std::size_t kCapacity = 50'000, kLength = 64, kBatch = 512;
   const ReplayShape shape{kCapacity, kLength, 17, 6, Sampling::kSegments, {}, false};
   ReplayBuffer replay(shape, RandomStream(1));
@@ -33,5 +34,9 @@ std::vector<BenchRow> bench_replay() {
           row("replay sample 512", sample, copy_out, kBatch),
           {"replay memory", held, "bytes/transition", "its payload", held / static_cast<double>(bytes)}};
 }
+
+}  // namespace
+
+std::vector<BenchCase> bench_replay() { return {{"replay", measure}}; }
 
 }  // namespace gipo

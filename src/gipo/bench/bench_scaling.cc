@@ -18,7 +18,13 @@ BenchRow update(const std::string& name, std::int64_t width, std::size_t batch_s
           update_operations(setup.model, batch_size) / seconds / sgemm};
 }
 
-BenchRow sample(std::size_t capacity) {
+BenchRow act(const std::string& name, std::size_t envs) {
+  Collector collector("CartPole-v1", envs);
+  const double seconds = best_seconds([&] { collector.step(); });
+  return {name, 1e9 * seconds / static_cast<double>(envs), "ns/env step", "", 0};
+}
+
+BenchRow sample(const std::string& name, std::size_t capacity) {
   constexpr std::size_t kBatch = 512, kLength = 64;
   ReplayBuffer replay({capacity, kLength, 17, 6, Sampling::kSegments, {}}, RandomStream(1));
   Segment segment(kLength, 17, 6);
@@ -26,28 +32,30 @@ BenchRow sample(std::size_t capacity) {
   while (replay.evicted() == 0) replay.insert(segment);
   Batch batch(kBatch, 17, 6);
   const double seconds = best_seconds([&] { replay.sample(batch); });
-  return {fmt::format("capacity {}", capacity), 1e9 * seconds / kBatch, "ns/transition", "", 0};
+  return {name, 1e9 * seconds / kBatch, "ns/transition", "", 0};
 }
 
 }  // namespace
 
 // What grows with what: an update with batch and width, acting with environments, sampling with the capacity.
-std::vector<BenchRow> bench_scaling() {
-  std::vector<BenchRow> rows;
+std::vector<BenchCase> bench_scaling() {
+  std::vector<BenchCase> cases;
+  const auto add = [&](const std::string& name, std::function<BenchRow(const std::string&)> measure) {
+    cases.push_back({name, [=] { return std::vector{measure(name)}; }});
+  };
   for (const std::size_t batch : {64u, 128u, 256u, 512u, 1024u, 2048u, 4096u, 8192u}) {
-    rows.push_back(update(fmt::format("batch {}", batch), 64, batch));
+    add(fmt::format("batch {}", batch), [=](const std::string& name) { return update(name, 64, batch); });
   }
   for (const std::int64_t width : {32, 64, 128, 256, 512, 1024}) {
-    rows.push_back(update(fmt::format("width {}", width), width, 256));
+    add(fmt::format("width {}", width), [=](const std::string& name) { return update(name, width, 256); });
   }
   for (const std::size_t envs : {1u, 4u, 16u, 64u, 256u}) {
-    Collector collector("CartPole-v1", envs);
-    const double seconds = best_seconds([&] { collector.step(); });
-    rows.push_back(
-        {fmt::format("environments {}", envs), 1e9 * seconds / static_cast<double>(envs), "ns/env step", "", 0});
+    add(fmt::format("environments {}", envs), [=](const std::string& name) { return act(name, envs); });
   }
-  for (const std::size_t capacity : {1'000u, 10'000u, 100'000u, 1'000'000u}) rows.push_back(sample(capacity));
-  return rows;
+  for (const std::size_t capacity : {1'000u, 10'000u, 100'000u, 1'000'000u}) {
+    add(fmt::format("capacity {}", capacity), [=](const std::string& name) { return sample(name, capacity); });
+  }
+  return cases;
 }
 
 }  // namespace gipo

@@ -44,9 +44,7 @@ Seconds seconds_of_run(LoadedConfig config) {
   return found;
 }
 
-}  // namespace
-
-std::vector<BenchRow> bench_train() {
+std::vector<BenchRow> measure_lockstep() {
   // Bound by the learner: one environment step for each update.
   LoadedConfig lockstep;
   lockstep.config.env.count = 1;
@@ -59,7 +57,11 @@ std::vector<BenchRow> bench_train() {
     lockstep.config.run.threads = 2;
     two.keep_best(seconds_of_run(lockstep));
   }
+  return {{"train lockstep threads 1", 1 / one.update, "updates/s", "", 0},
+          {"train lockstep threads 2", 1 / two.update, "updates/s", "threads 1", one.update / two.update}};
+}
 
+std::vector<BenchRow> measure_async() {
   LoadedConfig async;
   Config& c = async.config;
   c.run.mode = "async";
@@ -74,10 +76,13 @@ std::vector<BenchRow> bench_train() {
   Seconds free_running;
   for (int i = 0; i < 3; ++i) free_running.keep_best(seconds_of_run(async));
   const auto env_steps = static_cast<double>(make_plan(async).total_env_steps());
+  return {{"train async 16", env_steps / free_running.run, "env steps/s", "", 0}};
+}
 
-  return {{"train lockstep threads 1", 1 / one.update, "updates/s", "", 0},
-          {"train lockstep threads 2", 1 / two.update, "updates/s", "threads 1", one.update / two.update},
-          {"train async 16", env_steps / free_running.run, "env steps/s", "", 0}};
+}  // namespace
+
+std::vector<BenchCase> bench_train() {
+  return {{"train lockstep threads 1 and 2", measure_lockstep}, {"train async 16", measure_async}};
 }
 
 }  // namespace gipo

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
+#include <cctype>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "gipo/cli/commands.h"
+#include "gipo/core/number_text.h"
+#include "gipo/core/path_text.h"
 #include "gipo/env/mujoco/library.h"
 #include "gipo/train/version.h"
 
@@ -29,12 +32,39 @@ Arguments& arguments_of(CLI::App* command, int (*run)(const Arguments&), Chosen&
 CLI::Validator number_in(double low, double high) {
   return CLI::Validator(
       [low, high](const std::string& text) {
-        char* rest = nullptr;
-        const double value = std::strtod(text.c_str(), &rest);
-        if (!text.empty() && *rest == '\0' && value >= low && value <= high) return std::string();
+        const std::optional<double> value = decimal_number(text);
+        if (value && *value >= low && *value <= high) return std::string();
         return fmt::format("{} is not accepted: wanted a number from {} to {}", text, low, high);
       },
       fmt::format("[{} - {}]", low, high));
+}
+
+// A path that a file system takes, whether or not anything is there.
+CLI::Validator path_text() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const std::string fault = path_fault(text);
+        return fault.empty() ? fault : fmt::format("{} is not accepted: {}", shown_text(text), fault);
+      },
+      "");
+}
+
+// Numbers of every command, whole ones too: the parser would read 0x10 as 16 and 010 as 8.
+void refuse_other_bases(CLI::App& app) {
+  const CLI::Validator decimal(
+      [](const std::string& text) {
+        const std::size_t first = text.find_first_not_of("+-");
+        const bool octal =
+            first != text.npos && first + 1 < text.size() && text[first] == '0' && std::isdigit(text[first + 1]) != 0;
+        if (!octal && decimal_number(text)) return std::string();
+        return fmt::format("{} is not accepted: wanted a decimal number", shown_text(text));
+      },
+      "");
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    if (type.find("INT") != type.npos || type.find("FLOAT") != type.npos) option->check(decimal);
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_other_bases(*command);
 }
 
 // Quotes what a shell would take apart, so that the saved command can be pasted.
@@ -56,7 +86,7 @@ void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("train", "Train a policy; writes a run folder");
   TrainArguments& a = arguments_of(c, train, chosen);
   a.command_line = typed;
-  c->add_option("config", a.config, "TOML file with options; without one, the defaults");
+  c->add_option("config", a.config, "TOML file with options; without one, the defaults")->check(path_text());
   c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false);
   c->add_option("--seed", a.seed, "Root seed, the same as --set run.seed=N");
   c->add_option("--name", a.name, "Name of the run folder, the same as --set run.name=NAME");
@@ -70,7 +100,7 @@ void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("resume", "Go on with a run from its newest whole checkpoint");
   ResumeArguments& a = arguments_of(c, resume, chosen);
   a.command_line = typed;
-  c->add_option("run", a.run, "Run folder")->required();
+  c->add_option("run", a.run, "Run folder")->required()->check(path_text());
   c->add_option("--updates", a.updates, "Lengthen the run to this many updates");
   c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout");
   c->add_flag("--quiet", a.quiet, "No progress on stderr");
@@ -79,7 +109,7 @@ void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
 void add_eval(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("eval", "Play episodes with the policy of a run");
   EvalArguments& a = arguments_of(c, eval, chosen);
-  c->add_option("run", a.run, "Run folder")->required();
+  c->add_option("run", a.run, "Run folder")->required()->check(path_text());
   c->add_option("--episodes", a.episodes, "Episodes to play")->check(CLI::Range(1, 1000000));
   c->add_option("--seed", a.seed, "Seed of the episodes");
   c->add_flag("--sampled", a.sampled, "Sample actions instead of taking the most likely");
@@ -89,7 +119,7 @@ void add_eval(CLI::App& app, Chosen& chosen) {
 void add_doctor(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("doctor", "Check a run folder: what is whole, what is not, what to do");
   DoctorArguments& a = arguments_of(c, doctor, chosen);
-  c->add_option("run", a.run, "Run folder")->required();
+  c->add_option("run", a.run, "Run folder")->required()->check(path_text());
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
 }
 
@@ -114,7 +144,7 @@ void add_aggregate(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("aggregate", "IQM, intervals, profiles and ranks from a table of scores");
   AggregateArguments& a = arguments_of(c, aggregate, chosen);
   BootstrapOptions& b = a.bootstrap;
-  c->add_option("file", a.file, "Scores as JSON or CSV; docs/report.md")->required();
+  c->add_option("file", a.file, "Scores as JSON or CSV; docs/report.md")->required()->check(path_text());
   c->add_option("--normalise", a.normalise, "By the file's random and reference scores, by min and max, or not")
       ->check(CLI::IsMember({"auto", "reference", "min_max", "none"}));
   c->add_option("--repetitions", b.repetitions, "Of the bootstrap")->check(CLI::Range(1, 10'000'000));
@@ -140,7 +170,7 @@ void add_gridworld(CLI::App& study, Chosen& chosen) {
   c->add_option("--sapo", a.sapo, "List of tau_pos:tau_neg");
   c->add_option("--gipo", a.gipo, "List of sigma or sigma_pos:sigma_neg");
   c->add_flag("--optimal", a.optimal, "Find the sigma, epsilon and temperatures of least mse for each behaviour");
-  c->add_option("--figure", a.figure, "Draw bias against variance into this file (.png or .svg)");
+  c->add_option("--figure", a.figure, "Draw bias against variance into this file (.png or .svg)")->check(path_text());
   CLI::Option* json = c->add_flag("--json", a.json, "Print one JSON object on stdout");
   c->add_flag("--csv", a.csv, "Print every row as CSV on stdout")->excludes(json);
 }
@@ -165,7 +195,7 @@ void add_certify(CLI::App& app, Chosen& chosen) {
   constexpr double kMost = 1e12;
   CLI::App* c = app.add_subcommand("certify", "The paper's bounds as numbers, for given figures or a run of GIPO");
   CertifyArguments& a = arguments_of(c, certify, chosen);
-  c->add_option("run", a.run, "Run folder to take the figures from; those given beside it win");
+  c->add_option("run", a.run, "Run folder to take the figures from; those given beside it win")->check(path_text());
   c->add_option("--sigma", a.sigma, "Width of the trust weight")->check(number_in(1e-3, 1e3));
   c->add_option("--kl", a.kl, "delta = max KL(mu, pi')")->check(number_in(0, kMost));
   c->add_option("--kl-behaviour", a.kl_behaviour, "max KL(mu, pi); --kl unless given")->check(number_in(0, kMost));
@@ -189,8 +219,8 @@ void add_suite(CLI::App& app, Chosen& chosen) {
   CLI::App* c =
       app.add_subcommand("suite", "Run tasks x methods x regimes x seeds from one file; goes on after a kill");
   SuiteArguments& a = arguments_of(c, suite, chosen);
-  c->add_option("file", a.file, "Suite as TOML; docs/suites.md")->required();
-  c->add_option("--out", a.out, "Folder of the suite; results/NAME unless given");
+  c->add_option("file", a.file, "Suite as TOML; docs/suites.md")->required()->check(path_text());
+  c->add_option("--out", a.out, "Folder of the suite; results/NAME unless given")->check(path_text());
   c->add_option("--task", a.tasks, "Only this task of the file; may be given again")->allow_extra_args(false);
   c->add_option("--method", a.methods, "Only this method; may be given again")->allow_extra_args(false);
   c->add_option("--regime", a.regimes, "Only this regime; may be given again")->allow_extra_args(false);
@@ -207,16 +237,17 @@ void add_report(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("report", "One HTML page, figures and tables of a suite");
   ReportArguments& a = arguments_of(c, report, chosen);
   c->add_option("folder", a.folders, "Folder of a suite, results/NAME; several stand beside each other by regime")
-      ->required();
-  c->add_option("--out", a.out, "Folder for the report; report/ in the first folder unless given");
+      ->required()
+      ->check(path_text());
+  c->add_option("--out", a.out, "Folder for the report; report/ in the first folder unless given")->check(path_text());
   c->add_flag("--json", a.json, "Print the tables as one JSON object on stdout");
 }
 
 void add_export(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("export", "Write the policy of a run as one file for other programs");
   ExportArguments& a = arguments_of(c, export_run, chosen);
-  c->add_option("run", a.run, "Run folder, or its policy.safetensors")->required();
-  c->add_option("file", a.file, "NAME.onnx, or NAME.safetensors for the weights")->required();
+  c->add_option("run", a.run, "Run folder, or its policy.safetensors")->required()->check(path_text());
+  c->add_option("file", a.file, "NAME.onnx, or NAME.safetensors for the weights")->required()->check(path_text());
 }
 
 }  // namespace
@@ -242,6 +273,7 @@ int run_command_line(int argc, char** argv) {
   add_suite(app, chosen);
   add_report(app, chosen);
   add_export(app, chosen);
+  refuse_other_bases(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -33,13 +33,11 @@ std::string in_words(const ReturnStats& s) {
   return fmt::format("{:.1f} +- {:.1f} ({} episodes{})", s.mean, s.std, s.episodes, success);
 }
 
-bool ended_well(const RunSummary& s) { return s.ended == "finished" || s.ended == "solved"; }
-
 void print_result(const Plan& plan, const RunSummary& s) {
   fmt::print("{}: {} after {} updates, {} env steps, {:.1f} s\n", plan.name, s.ended, s.updates, s.env_steps,
              s.seconds);
   fmt::print("  training return, last 100 episodes: {}\n", in_words(s.final_return));
-  if (ended_well(s)) fmt::print("  greedy evaluation:                  {}\n", in_words(s.eval_return));
+  if (ended_well(s.ended)) fmt::print("  greedy evaluation:                  {}\n", in_words(s.eval_return));
   for (const auto& [name, value] : window_means(plan.run_dir + "/metrics.jsonl")) {
     for (const char* shown :
          {"old_frac", "old_gap_p95", "d95", "dead_frac", "near_zero_frac", "share_old", "ess_old_norm"}) {
@@ -85,7 +83,7 @@ int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoin
   } else {
     print_result(plan, result);
   }
-  return ended_well(result) ? kDone : kInterrupted;
+  return ended_well(result.ended) ? kDone : kInterrupted;
 }
 
 }  // namespace gipo::cli

@@ -10,16 +10,10 @@
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
 #include "gipo/core/options.h"
+#include "gipo/core/toml_shape.h"
 
 namespace gipo {
 namespace {
-
-// The TOML parser goes down one call for each dot of a key: a text that is all dots must not take the stack with it.
-constexpr std::size_t kMostBytes = 32 * 1024;
-void refuse_long(std::string_view text, const std::string& where) {
-  if (text.size() <= kMostBytes) return;
-  throw Error(fmt::format("{}: {} bytes are no config: at most {} are read", where, text.size(), kMostBytes));
-}
 
 const Option& find_option(const std::string& key, const std::string& where) {
   for (const OptionGroup& group : option_table()) {
@@ -112,7 +106,7 @@ void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& k
 }  // namespace
 
 toml::table parse_toml(std::string_view text, const std::string& name) {
-  refuse_long(text, name);
+  check_toml_shape(text, name);
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& e) {
@@ -156,7 +150,7 @@ LoadedConfig parse_config(std::string_view text, const std::string& name) {
   return loaded;
 }
 
-LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path, kMostBytes), path); }
+LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path, kMostTomlBytes), path); }
 
 void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue& value, const std::string& where) {
   if (key.starts_with(kEnvOptions)) return keep_env_option(loaded, value, key, where);
@@ -167,7 +161,7 @@ void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue&
 }
 
 void apply_override(LoadedConfig& loaded, const std::string& assignment) {
-  refuse_long(assignment, "--set");
+  check_toml_shape(assignment, "--set");
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw Error(fmt::format("--set {}: wanted group.name=value", assignment));

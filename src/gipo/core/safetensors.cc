@@ -12,6 +12,7 @@
 #include <set>
 
 #include "gipo/core/error.h"
+#include "gipo/core/json_text.h"
 
 namespace gipo {
 namespace {
@@ -21,7 +22,7 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian");
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own library
+constexpr JsonLimits kHeaderLimits{16 * 1024 * 1024, 4};  // a tensor's shape is three deep
 constexpr const char* kMetadata = "__metadata__";
 
 struct TypeRow {
@@ -59,7 +60,6 @@ SafeTensors::Entry parse_entry(const std::string& name, const json& value, std::
   const auto* row = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const TypeRow& r) { return type.is_string() && type == json(r.name); });
   if (row == kTypes.end()) {
-    // Not dumped unless it is a text: a value nested a million deep would take the stack with it.
     refuse("dtype is " + (type.is_string() ? type.dump() : "no text") + ", F32, F64 and I64 are known");
   }
   entry.type = row->type;
@@ -168,13 +168,14 @@ void SafeTensors::parse() {
   if (bytes_.size() < kLengthBytes) throw Error("too short for a safetensors file");
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes_.data(), kLengthBytes);
-  if (header_bytes > bytes_.size() - kLengthBytes || header_bytes > kMaxHeaderBytes) {
+  if (header_bytes > bytes_.size() - kLengthBytes || header_bytes > kHeaderLimits.bytes) {
     throw Error(fmt::format("header of {} bytes in a file of {}", header_bytes, bytes_.size()));
   }
   const auto data_begin = static_cast<std::size_t>(kLengthBytes + header_bytes);
   const std::size_t data_bytes = bytes_.size() - data_begin;
 
-  const json header = json::parse(bytes_.data() + kLengthBytes, bytes_.data() + data_begin, nullptr, false);
+  const auto header =
+      parse_json<json>({bytes_.data() + kLengthBytes, data_begin - kLengthBytes}, "header", kHeaderLimits);
   if (!header.is_object()) throw Error("header is no JSON object");
   for (const auto& [name, value] : header.items()) {
     if (name == kMetadata) {

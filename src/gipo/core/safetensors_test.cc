@@ -119,6 +119,13 @@ TEST(SafeTensors, DamageIsNamed) {
   EXPECT_EQ(complaint("abc"), "w.safetensors: too short for a safetensors file");
   EXPECT_EQ(complaint(std::string(8, '\xff')), "w.safetensors: header of 18446744073709551615 bytes in a file of 8");
   EXPECT_EQ(complaint(file_of("[]", "")), "w.safetensors: header is no JSON object");
+  EXPECT_EQ(complaint(file_of("{", "")), "w.safetensors: header:1: not valid JSON");
+  EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                              R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                              "1234")),
+            "w.safetensors: header: the key a stands there twice");
+  EXPECT_EQ(complaint(file_of("{\"a\":" + std::string(1'000'000, '['), "")),
+            "w.safetensors: header: a: lists and objects more than 4 deep");
   EXPECT_EQ(complaint(file_of(R"({"a":1})", "")), "w.safetensors: tensor a: dtype, shape or data_offsets is missing");
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}})", "12")),
             "w.safetensors: tensor a: dtype is \"BF16\", F32, F64 and I64 are known");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gipo/core/error.h"
+#include "gipo/core/json_text.h"
 #include "gipo/core/options.h"
 #include "gipo/core/safetensors.h"
 #include "gipo/policy/model.h"
@@ -75,7 +76,7 @@ std::string action_to_json(const ActionSpace& action) {
 }
 
 ActionSpace action_from_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
+  const auto json = parse_json<nlohmann::json>(text, "action");
   ActionSpace action;
   bool known = false;
   for (const auto& [kind, word] : kKinds) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "gipo/core/error.h"
+#include "gipo/core/number_text.h"
 #include "gipo/core/options.h"
 
 namespace gipo {
@@ -25,10 +26,9 @@ std::vector<std::string> split(const std::string& text, char at) {
 }
 
 double to_number(const std::string& text, const std::string& where) {
-  char* rest = nullptr;
-  const double v = std::strtod(text.c_str(), &rest);
-  if (text.empty() || *rest != '\0' || !std::isfinite(v)) throw Error(fmt::format("{}: {} is no number", where, text));
-  return v;
+  const std::optional<double> v = decimal_number(text);
+  if (!v || !std::isfinite(*v)) throw Error(fmt::format("{}: {} is no number", where, text));
+  return *v;
 }
 
 ActionProbabilities base_policy(const std::string& name, const std::string& where) {

@@ -9,6 +9,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
+#include "gipo/core/json_text.h"
 #include "gipo/core/options.h"
 
 namespace gipo {
@@ -16,9 +17,18 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Nothing where it is not JSON.
+Json parsed(const std::string& text) {
+  try {
+    return parse_json<Json>(text, "");
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 void check_version(const std::string& path) {
   if (!std::filesystem::exists(path)) return;  // written when a run ends
-  const Json summary = Json::parse(read_file(path), nullptr, false);
+  const Json summary = parsed(read_file(path, JsonLimits().bytes));
   if (!summary.is_object() || summary.value("schema_version", Json()) != 1) {
     throw Error(fmt::format("{}: schema_version 1 is wanted: the run is of another version, or damaged", path));
   }
@@ -52,7 +62,7 @@ CertificateInputs measure_run(const std::string& run_dir) {
   std::vector<Json> lines;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    Json record = Json::parse(line, nullptr, false);
+    Json record = parsed(line);
     if (record.is_object() && record.contains("env_steps") && record["env_steps"].is_number()) {
       lines.push_back(std::move(record));  // a last line still being written is left out
     }

@@ -9,7 +9,10 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
+#include "gipo/core/json_text.h"
+#include "gipo/core/number_text.h"
 #include "gipo/core/options.h"
+#include "gipo/core/path_text.h"
 
 namespace gipo {
 namespace {
@@ -17,6 +20,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostMethodsOrTasks = 1000;
+constexpr std::size_t kMostBytes = 64 * 1024 * 1024, kMostDepth = 8;  // millions of scores; they stand four deep
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";           // some spreadsheets begin a CSV with it
 
 // The place of a name, added where it is new.
 std::size_t index_of(std::vector<std::string>& names, const std::string& name, const std::string& where) {
@@ -79,15 +84,8 @@ void read_scales(const Json& scales, ScoreFile& file, const std::string& name) {
   }
 }
 
-ScoreFile parse_json(std::string_view text, const std::string& name) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& e) {
-    const auto line =
-        1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(e.byte, text.size())), '\n');
-    throw Error(fmt::format("{}:{}: not valid JSON", name, line));
-  }
+ScoreFile read_json(std::string_view text, const std::string& name) {
+  const Json json = parse_json<Json>(text, name, {kMostBytes, kMostDepth});
   object_of(json, name);
   for (const auto& [key, value] : json.items()) {
     if (key == "scores" || key == "scales") continue;
@@ -126,7 +124,15 @@ std::vector<std::string> cells(std::string_view line) {
   return all;
 }
 
-ScoreFile parse_csv(std::string_view text, const std::string& name) {
+double score_of(const std::string& text, const std::string& where) {
+  const std::optional<double> value = decimal_number(text);
+  if (!value) throw Error(fmt::format("{}: score = {}: wanted a number", where, shown_text(text)));
+  if (!std::isfinite(*value)) throw Error(fmt::format("{}: score = {}: a score is not finite", where, text));
+  return *value;
+}
+
+ScoreFile read_csv(std::string_view text, const std::string& name) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   ScoreFile file;
   std::vector<std::size_t> columns;  // of method, task, score
   std::size_t line_number = 0;
@@ -147,11 +153,7 @@ ScoreFile parse_csv(std::string_view text, const std::string& name) {
     if (row.size() <= *std::max_element(columns.begin(), columns.end())) {
       throw Error(fmt::format("{}: {} cells are too few", where, row.size()));
     }
-    const std::string& score = row[columns[2]];
-    char* rest = nullptr;
-    const double value = std::strtod(score.c_str(), &rest);
-    if (score.empty() || *rest != '\0') throw Error(fmt::format("{}: score = {}: wanted a number", where, score));
-    add(file.table, row[columns[0]], row[columns[1]], value, where);
+    add(file.table, row[columns[0]], row[columns[1]], score_of(row[columns[2]], where), where);
   }
   check_whole(file.table, name);
   return file;
@@ -159,10 +161,10 @@ ScoreFile parse_csv(std::string_view text, const std::string& name) {
 
 }  // namespace
 
-ScoreFile load_scores(const std::string& path) { return parse_scores(read_file(path), path); }
+ScoreFile load_scores(const std::string& path) { return parse_scores(read_file(path, kMostBytes), path); }
 
 ScoreFile parse_scores(std::string_view text, const std::string& name) {
-  return name.ends_with(".csv") ? parse_csv(text, name) : parse_json(text, name);
+  return name.ends_with(".csv") ? read_csv(text, name) : read_json(text, name);
 }
 
 }  // namespace gipo

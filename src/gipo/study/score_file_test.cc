@@ -37,6 +37,13 @@ TEST(ScoreFile, CsvFindsItsColumnsByName) {
   EXPECT_TRUE(file.scales.empty());
 }
 
+TEST(ScoreFile, ByteOrderMarkIsPassedOver) {
+  const ScoreFile csv = parse_scores("\xef\xbb\xbfmethod,task,score\na,t,1\n", "s.csv");
+  EXPECT_EQ(csv.table.methods, (std::vector<std::string>{"a"}));
+  const ScoreFile json = parse_scores("\xef\xbb\xbf{\"scores\": {\"a\": {\"t\": [1]}}}", "s.json");
+  EXPECT_EQ(json.table.scores[0], (TaskScores{{1}}));
+}
+
 TEST(ScoreFile, MistakesAreNamedWithTheirPlace) {
   const auto says = [](const std::string& text, const std::string& name, const std::string& part) {
     const std::string why = refusal(text, name);
@@ -51,8 +58,14 @@ TEST(ScoreFile, MistakesAreNamedWithTheirPlace) {
   says(R"({"scores": {"a": {"t": [1]}}, "scales": {"t": {"random": 0, "reference": 1}, "u": {}}})", "s.json",
        "no scores for task u");
   says("method,task\na,b\n", "s.csv", "s.csv:1: no column score");
-  says("method,task,score\na,b,1x\n", "s.csv", "s.csv:2: score = 1x");
-  says("method,task,score\na,b,inf\n", "s.csv", "s.csv:2: a score is not finite");
+  says(R"({"scores": {"a": {"t": [1, 1e999]}}})", "s.json", "s.json: scores: a: t: 1e999 is not accepted: a finite");
+  says(R"({"scores": {"a": {"t": [1]}, "a": {"t": [2]}}})", "s.json", "s.json: scores: the key a stands there twice");
+  says(R"({"scores": {"a": {"t": [1], "t": [2]}}})", "s.json", "scores: a: the key t stands there twice");
+  says(std::string(10'000'000, '['), "s.json", "s.json: lists and objects more than 8 deep");
+  says("method,task,score\na,b,1x\n", "s.csv", "s.csv:2: score = \"1x\": wanted a number");
+  says("method,task,score\na,b,0x10\n", "s.csv", "s.csv:2: score = \"0x10\": wanted a number");
+  says("method,task,score\na,b,inf\n", "s.csv", "s.csv:2: score = inf: a score is not finite");
+  says("method,task,score\na,b,1e999\n", "s.csv", "s.csv:2: score = 1e999: a score is not finite");
   says("method,task,score\na,b\n", "s.csv", "s.csv:2: 2 cells are too few");
 }
 

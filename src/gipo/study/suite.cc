@@ -11,6 +11,8 @@
 #include "gipo/core/config_toml.h"
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
+#include "gipo/core/path_text.h"
+#include "gipo/core/toml_shape.h"
 
 namespace gipo {
 namespace {
@@ -20,7 +22,7 @@ constexpr std::size_t kMostRuns = 100'000;
 // One [[task]], [[method]] or [[regime]]: its name and the options it sets.
 struct Entry {
   std::string name, where, config;
-  std::vector<std::int64_t> seeds;  // of a regime; empty: the suite's
+  std::set<std::int64_t> seeds;  // of a regime; empty: the suite's
   const toml::table* table = nullptr;
 };
 
@@ -47,7 +49,7 @@ class Parser {
     }
     for (const std::int64_t seed : suite_.seeds) {
       for (std::size_t r = 0; r < regimes.size(); ++r) {
-        if (const auto& own = regimes[r].seeds; !own.empty() && !contains(own, seed)) continue;
+        if (const auto& own = regimes[r].seeds; !own.empty() && !own.contains(seed)) continue;
         for (std::size_t t = 0; t < tasks.size(); ++t) {
           for (std::size_t m = 0; m < methods.size(); ++m) {
             suite_.runs.push_back(make_run(tasks[t], methods[m], regimes[r], seed));
@@ -100,6 +102,9 @@ class Parser {
     if (suite_.name.find('/') != std::string::npos || suite_.name == "." || suite_.name == "..") {
       refuse(*suite_table_->get("name"), "suite.name: wanted a folder name without a slash");
     }
+    if (const std::string fault = name_fault(suite_.name); !fault.empty()) {
+      refuse(*suite_table_->get("name"), fmt::format("suite.name = {}: {}", shown_text(suite_.name), fault));
+    }
     suite_.out = out.empty() ? "results/" + suite_.name : out;
     config_ = text(*suite_table_->get("config"), "suite.config");
     if (const toml::node* keep = suite_table_->get("keep_checkpoints")) {
@@ -109,18 +114,15 @@ class Parser {
     suite_.seeds = read_seeds(*suite_table_->get("seeds"), "suite.seeds");
   }
 
-  static bool contains(const std::vector<std::int64_t>& seeds, std::int64_t seed) {
-    return std::find(seeds.begin(), seeds.end(), seed) != seeds.end();
-  }
-
   std::vector<std::int64_t> read_seeds(const toml::node& node, const char* key) const {
     const toml::array* list = node.as_array();
     if (!list || list->empty()) refuse(node, fmt::format("{}: wanted a list of whole numbers", key));
     std::vector<std::int64_t> seeds;
+    std::set<std::int64_t> seen;
     for (const toml::node& item : *list) {
       const auto* seed = item.as_integer();
       if (!seed || seed->get() < 0) refuse(item, fmt::format("{}: wanted whole numbers from 0 on", key));
-      if (contains(seeds, seed->get())) refuse(item, fmt::format("{}: {} stands there twice", key, seed->get()));
+      if (!seen.insert(seed->get()).second) refuse(item, fmt::format("{}: {} stands there twice", key, seed->get()));
       seeds.push_back(seed->get());
     }
     return seeds;
@@ -130,28 +132,29 @@ class Parser {
   void read_regime(const toml::table& table, Entry& e) const {
     if (const toml::node* config = table.get("config")) e.config = text(*config, "config");
     if (const toml::node* seeds = table.get("seeds")) {
-      e.seeds = read_seeds(*seeds, "regime.seeds");
-      for (const std::int64_t seed : e.seeds) {
-        if (!contains(suite_.seeds, seed)) refuse(*seeds, fmt::format("regime.seeds: {} is not in suite.seeds", seed));
+      const std::set<std::int64_t> all(suite_.seeds.begin(), suite_.seeds.end());
+      for (const std::int64_t seed : read_seeds(*seeds, "regime.seeds")) {
+        if (!all.contains(seed)) refuse(*seeds, fmt::format("regime.seeds: {} is not in suite.seeds", seed));
+        e.seeds.insert(seed);
       }
     }
   }
 
   std::vector<Entry> entries(const char* part, const std::vector<std::string>& keys, bool wanted) {
     std::vector<Entry> all;
+    std::set<std::string> names;
     const toml::node* node = file_.get(part);
     if (!node && !wanted) return all;
     if (!node) throw Error(fmt::format("{}: no part [[{}]]", name_, part));
     const toml::array* list = node->as_array();
     if (!list) refuse(*node, fmt::format("{}: wanted [[{}]], twice in brackets", part, part));
+    if (list->size() > kMostRuns) refuse(*node, fmt::format("{}: more than {} of them", part, kMostRuns));
     for (const toml::node& item : *list) {
       const toml::table* table = item.as_table();
       if (!table) refuse(item, fmt::format("{}: wanted [[{}]]", part, part));
       if (!table->contains("name")) refuse(item, fmt::format("[[{}]]: name is missing", part));
       Entry e{text(*table->get("name"), "name"), place(*table->get("name"), name_), "", {}, table};
-      for (const Entry& other : all) {
-        if (other.name == e.name) throw Error(fmt::format("{}: {} {} stands there twice", e.where, part, e.name));
-      }
+      if (!names.insert(e.name).second) throw Error(fmt::format("{}: {} {} stands there twice", e.where, part, e.name));
       if (std::string_view(part) == "regime") read_regime(*table, e);
       LoadedConfig unused;
       apply(unused, *table, keys);  // a mistake in an entry is found even where no run uses it
@@ -230,20 +233,32 @@ class Parser {
     apply(loaded, *method.table, {"name"});
     SuiteRun run;
     run.arguments = {"train", (std::filesystem::path(folder_) / config).lexically_normal().string()};
-    for (const OptionGroup& group : option_table()) {
-      for (const Option& o : group.options) {
-        const auto it = loaded.origins.find(o.key);
-        if (it == loaded.origins.end() || (before.contains(o.key) && before.at(o.key) == it->second)) continue;
-        run.arguments.insert(run.arguments.end(), {"--set", o.key + "=" + o.get(loaded.config)});
-      }
+    for (const std::string& setting : settings(loaded, before)) {
+      run.arguments.insert(run.arguments.end(), {"--set", setting});
     }
     loaded.config.run.seed = seed;
     loaded.config.run.dir = suite_.out + "/runs";
     loaded.config.run.name = folder_name(task.name, method.name, regime.name, seed);
+    loaded.origins["run.dir"] = name_, loaded.origins["run.name"] = method.where;
     run.arguments.insert(run.arguments.end(), {"--set", "run.dir=\"" + loaded.config.run.dir + "\"", "--seed",
                                                std::to_string(seed), "--name", loaded.config.run.name, "--quiet"});
     run.plan = make_plan(loaded);
     return run;
+  }
+
+  // "key=value" for all that was set after `before`, for --set: options of runs, then those of the task.
+  static std::vector<std::string> settings(const LoadedConfig& loaded, const Origins& before) {
+    std::vector<std::string> all;
+    const auto add = [&](const std::string& key, const std::string& value) {
+      const auto it = loaded.origins.find(key);
+      if (it == loaded.origins.end() || (before.contains(key) && before.at(key) == it->second)) return;
+      all.push_back(key + "=" + value);
+    };
+    for (const OptionGroup& group : option_table()) {
+      for (const Option& o : group.options) add(o.key, o.get(loaded.config));
+    }
+    for (const auto& [name, value] : loaded.config.env_options) add(std::string(kEnvOptions) + name, to_toml(value));
+    return all;
   }
 
   // What a shell and a file system take as it is.
@@ -283,7 +298,8 @@ Suite parse_suite(std::string_view text, const std::string& name, const std::str
 }
 
 Suite load_suite(const std::string& path, const std::string& out, const SuiteChoice& choice) {
-  return parse_suite(read_file(path), path, std::filesystem::path(path).parent_path().string(), out, choice);
+  return parse_suite(read_file(path, kMostTomlBytes), path, std::filesystem::path(path).parent_path().string(), out,
+                     choice);
 }
 
 }  // namespace gipo

@@ -11,6 +11,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
+#include "gipo/core/json_text.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/train/checkpoint.h"
 #include "gipo/train/resume.h"
@@ -25,16 +26,28 @@ using Json = nlohmann::ordered_json;
 void check_config(const SuiteRun& run, const std::string& path) {
   const Config there = load_config(path).config;
   refuse_changes(there, run.plan.config, path);
-  if (there.learner.updates != run.plan.config.learner.updates) {
-    throw Error(
-        fmt::format("{}: learner.updates was {} and is now {}: remove the run folder, or give the suite another "
-                    "--out",
-                    path, there.learner.updates, run.plan.config.learner.updates));
+  // What `gipo resume` may change, a suite may not: they say when a run is done.
+  const auto refuse = [&path](const char* key, const std::string& then, const std::string& now) {
+    throw Error(fmt::format("{}: {} was {} and is now {}: remove the run folder, or give the suite another --out", path,
+                            key, then, now));
+  };
+  const Config& now = run.plan.config;
+  if (there.learner.updates != now.learner.updates) {
+    refuse("learner.updates", std::to_string(there.learner.updates), std::to_string(now.learner.updates));
+  }
+  if (there.run.target_return != now.run.target_return) {
+    const auto in_words = [](const Maybe<double>& v) { return v ? fmt::format("{}", *v) : "unset"; };
+    refuse("run.target_return", in_words(there.run.target_return), in_words(now.run.target_return));
   }
 }
 
 Json read_summary(const std::string& path) {
-  const Json summary = Json::parse(read_file(path), nullptr, false);
+  constexpr JsonLimits kLimits;
+  Json summary;
+  try {
+    summary = parse_json<Json>(read_file(path, kLimits.bytes), path, kLimits);
+  } catch (const Error&) {  // told below
+  }
   if (!summary.is_object() || summary.value("schema_version", Json()) != 1 || !summary.contains("ended") ||
       !summary["ended"].is_string()) {
     throw Error(fmt::format("{}: schema_version 1 is wanted: the run is of another version, or damaged", path));
@@ -74,7 +87,7 @@ RunStanding look_at(const SuiteRun& run) {
   check_config(run, config);
   if (fs::exists(summary)) {
     const std::string ended = read_summary(summary)["ended"].get<std::string>();
-    if (ended == "finished") return {RunState::kFinished, ""};
+    if (ended_well(ended)) return {RunState::kFinished, ""};
     if (ended.starts_with("failed")) return {RunState::kFailed, ended};
   }
   const bool saved = !list_checkpoints(folder + "/" + kCheckpointFolder).empty();

@@ -1,5 +1,6 @@
 #include "gipo/study/suite.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -110,6 +111,22 @@ TEST_F(Suites, ArgumentsGiveTheCheckedConfig) {
   EXPECT_EQ(run.plan.config.surrogate.epsilon, 0.3);
 }
 
+// Those of the task too, whichever part of the file gives them.
+TEST_F(Suites, ArgumentsGiveTheOptionsOfTheTask) {
+  write_file_atomic(folder_ + "/base.toml", "[env.options]\nhealthy_reward = 1\nframe_skip = 2\n");
+  const Suite s = parse(head_ + "env.options.healthy_reward = 2\n" + "[[task]]\nname = \"Hopper-v5\"\n" +
+                        "env.options.healthy_z_range = [0.5, inf]\n" + method_ + "env.options.healthy_reward = 4\n" +
+                        "[[regime]]\nname = \"r\"\nenv.options.terminate_when_unhealthy = false\n");
+  const std::vector<std::string>& arguments = s.runs[0].arguments;
+  LoadedConfig loaded = load_config(arguments[1]);
+  for (std::size_t i = 2; i + 1 < arguments.size(); ++i) {
+    if (arguments[i] == "--set") apply_override(loaded, arguments[i + 1]);
+  }
+  EXPECT_EQ(make_plan(loaded).config.env_options, s.runs[0].plan.config.env_options);
+  EXPECT_EQ(s.runs[0].plan.config.env_options.at("healthy_reward"), OptionValue(4.0));
+  EXPECT_EQ(s.runs[0].plan.config.env_options.at("frame_skip"), OptionValue(std::int64_t{2}));
+}
+
 TEST_F(Suites, MistakesAreNamedWithTheirLine) {
   const auto says = [&](const std::string& text, const std::string& part) {
     const std::string why = refusal(text);
@@ -157,8 +174,10 @@ TEST_F(Suites, FoldersSayWhereARunStands) {
   EXPECT_EQ(look_at(run).state, RunState::kStarted);
   write_file_atomic(folder + "/summary.json", R"({"schema_version": 1, "ended": "failed: no luck"})");
   EXPECT_EQ(look_at(run).why, "failed: no luck");
-  write_file_atomic(folder + "/summary.json", R"({"schema_version": 1, "ended": "finished"})");
-  EXPECT_EQ(look_at(run).state, RunState::kFinished);
+  for (const char* well : {"finished", "solved"}) {
+    write_file_atomic(folder + "/summary.json", fmt::format(R"({{"schema_version": 1, "ended": "{}"}})", well));
+    EXPECT_EQ(look_at(run).state, RunState::kFinished) << well;
+  }
   for (const char* bad : {"", "{}", R"({"schema_version": 2, "ended": "finished"})"}) {
     write_file_atomic(folder + "/summary.json", bad);
     EXPECT_THROW(look_at(run), Error) << bad;
@@ -169,11 +188,13 @@ TEST_F(Suites, RunMadeWithOtherOptionsIsRefused) {
   const Suite s = parse(head_ + task_ + method_);
   const Suite other = parse(head_ + task_ + method_ + "surrogate.sigma = 0.7\n");
   const Suite longer = parse(head_ + task_ + method_ + "learner.updates = 301\n");
+  const Suite sooner = parse(head_ + task_ + method_ + "run.target_return = 100\n");
   fs::create_directories(s.runs[0].plan.run_dir);
   write_file_atomic(s.runs[0].plan.run_dir + "/config.toml", config_to_toml(s.runs[0].plan.config));
   EXPECT_NO_THROW(look_at(s.runs[0]));
   EXPECT_THROW(look_at(other.runs[0]), Error);
   EXPECT_THROW(look_at(longer.runs[0]), Error);
+  EXPECT_THROW(look_at(sooner.runs[0]), Error);
 }
 
 TEST_F(Suites, OnlyRemnantsOfARunAreRemoved) {

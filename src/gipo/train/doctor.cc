@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "gipo/core/error.h"
+#include "gipo/core/json_text.h"
 #include "gipo/train/examination.h"
 
 namespace gipo {
@@ -18,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostDepth = 16;
+constexpr std::size_t kMostBytes = 16 * 1024 * 1024, kMostDepth = 16;
 
 // Whether a process holds the lock. A shared lock is tried and given back at once; nothing is created.
 bool in_use(const std::string& lock_path) {
@@ -32,10 +33,11 @@ bool in_use(const std::string& lock_path) {
 }  // namespace
 
 nlohmann::ordered_json parse_shallow(std::string_view text) {
-  using Json = nlohmann::ordered_json;
-  // Copying what is nested deeply would take the stack with it.
-  return Json::parse(
-      text, [](int depth, Json::parse_event_t, const Json&) { return depth <= kMostDepth; }, false);
+  try {
+    return parse_json<nlohmann::ordered_json>(text, "", {kMostBytes, kMostDepth});
+  } catch (const Error&) {
+    return nullptr;
+  }
 }
 
 Diagnosis Examination::run() {
@@ -170,7 +172,10 @@ void Examination::choose_next() {
 }
 
 std::string Examination::next_with_checkpoint() const {
-  const std::string resume = "gipo resume " + run_;
+  std::string resume = "gipo resume " + run_;
+  if (!refused_by_resume_.empty() && *refused_by_resume_.rbegin() > usable_->update) {
+    resume = fmt::format("move all checkpoints newer than {} away, then: {}", checkpoint_name(usable_->update), resume);
+  }
   if (lines_lost_ && clean_) {
     return fmt::format("move all checkpoints newer than {} away, then: {}, which writes the faulty lines anew",
                        checkpoint_name(clean_->update), resume);

@@ -6,6 +6,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/train/examination.h"
+#include "gipo/train/state_fields.h"
 
 namespace gipo {
 
@@ -27,15 +28,16 @@ void Examination::check_checkpoints() {
       for (const auto& [file, content] : checkpoint.files) bytes += content.size();
       const auto text = checkpoint.files.find("state.json");
       if (text == checkpoint.files.end()) throw Error("it has no state.json");
-      const Json state = parse_shallow(text->second);
+      const nlohmann::json state = parse_state(text->second);
       State s;
       s.update = number;
       s.config = state.at("config").get<std::string>();
       const Config then = parse_config(s.config, "its config").config;
-      s.dial_updates = state.at("dial").at("updates").get<std::int64_t>();
+      s.dial_updates = dial_updates(state);
       s.log_every = then.log.every_updates;
       s.incarnation = state.at("incarnation").get<std::uint64_t>();
-      s.logs = state.at("logs").get<LogPositions>();
+      s.logs = read_positions(state);
+      if (!loads(s, state, checkpoint)) continue;
       states_.push_back(std::move(s));
       say(Health::kGood, fmt::format("{}: whole, {} files, {} bytes", name, checkpoint.files.size(), bytes));
     } catch (const std::exception& e) {

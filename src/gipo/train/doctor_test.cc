@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <sstream>
 
 #include "gipo/core/error.h"
 #include "gipo/core/temporary_folder.h"
+#include "gipo/train/resume.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo {
@@ -128,6 +130,61 @@ TEST_F(Doctor, DamagedCheckpointAndLatestAreNamed) {
   EXPECT_TRUE(says(Health::kDamaged, "checkpoints/000060: not whole: replay.bin does not match")) << all();
   EXPECT_TRUE(says(Health::kDamaged, "LATEST: names 000060, which is not a whole")) << all();
   EXPECT_NE(found_.next.find("cannot be lengthened"), std::string::npos) << found_.next;
+}
+
+// A checksum says that the bytes are those that were written, not that a run can go on from them.
+TEST_F(Doctor, WhatResumeRefusesIsNotGood) {
+  const std::string folder = path("checkpoints"), name = folder + "/000060";
+  const Checkpoint good = read_checkpoint(name);
+  const auto with = [&](const std::string& file, const std::function<void(std::string&)>& change) {
+    Checkpoint bad{good.update, good.files};
+    change(bad.files.at(file));
+    write_checkpoint(folder, bad, 3);
+  };
+  const auto number = [](const std::string& key, const std::string& sign) {
+    return [=](std::string& text) { text.replace(text.find(key), key.size(), key + sign); };
+  };
+  const auto resume = [&] {
+    const ResumePoint point = find_resume_point(run_, std::nullopt);
+    RunFolder run_folder(
+        point.plan, "test", [] { return 0.0; }, point.positions);
+    TrainerHooks hooks;
+    hooks.seconds = [] { return 0.0; };
+    Trainer(point.plan, run_folder, hooks).restore(point.checkpoint);
+  };
+  const std::function<void(std::string&)> half = [](std::string& bytes) { bytes.resize(bytes.size() / 2); };
+  const std::vector<std::pair<std::string, std::function<void(std::string&)>>> changes = {
+      {"state.json", number("\"env_steps\": ", "-1")},
+      {"state.json", number("\"capacity\": ", "-1")},
+      {"state.json", number("\"episodes\": ", "9")},
+      {"learner.bin", half},
+      {"replay.bin", half},
+      {"actors.bin", half}};
+  for (const auto& [file, change] : changes) {
+    with(file, change);
+    look();
+    EXPECT_TRUE(says(Health::kDamaged, "checkpoints/000060: no resume from there: ")) << file << "\n" << all();
+    EXPECT_THROW(resume(), Error) << file;
+  }
+  write_checkpoint(folder, {good.update, good.files}, 3);
+  look();
+  EXPECT_FALSE(found_.damaged()) << all();
+  EXPECT_NO_THROW(resume());
+}
+
+TEST_F(Doctor, AnOlderCheckpointIsAdvisedWhereResumeRefusesTheNewest) {
+  const std::string folder = path("checkpoints");
+  Checkpoint bad = read_checkpoint(folder + "/000060");
+  bad.update = 61;
+  const std::string key = "\"env_steps\": ";
+  std::string& state = bad.files.at("state.json");
+  state.insert(state.find(key) + key.size(), "-");
+  write_checkpoint(folder, {bad.update, bad.files}, 3);
+  look();
+  EXPECT_TRUE(says(Health::kDamaged, "checkpoints/000061: no resume from there: ")) << all();
+  EXPECT_TRUE(says(Health::kGood, "checkpoints/000060: whole")) << all();
+  EXPECT_NE(found_.next.find("move all checkpoints newer than checkpoints/000060 away"), std::string::npos)
+      << found_.next;
 }
 
 TEST_F(Doctor, ACheckpointThatWasHalfRemovedIsNoDamage) {

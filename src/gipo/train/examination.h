@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gipo/train/doctor.h"
@@ -49,6 +50,8 @@ class Examination {
   bool finished() const;
 
   void check_checkpoints();
+  // Whether `gipo resume` could take up the run from this checkpoint; says so where it could not.
+  bool loads(const State& state, const nlohmann::json& fields, const Checkpoint& checkpoint);
   void check_config();
   void check_latest();
   void check_temporaries();
@@ -72,8 +75,11 @@ class Examination {
   Diagnosis result_;
   bool busy_ = false;
   std::optional<Plan> plan_;
-  std::vector<State> states_;       // whole checkpoints, oldest first
-  std::set<std::int64_t> damaged_;  // checkpoints that are not whole
+  std::vector<State> states_;                 // whole checkpoints, oldest first
+  std::set<std::int64_t> damaged_;            // checkpoints that are not whole
+  std::set<std::int64_t> refused_by_resume_;  // whole by their checksums, yet resume refuses what they hold
+  std::optional<Plan> loading_plan_;          // of the checkpoint that was loaded last, and what it was made from
+  std::pair<std::string, std::int64_t> loading_config_;
   std::vector<Log> logs_;
   const State* usable_ = nullptr;      // the newest whole one that the logs reach
   const State* clean_ = nullptr;       // the same, with no fault in the logs before it

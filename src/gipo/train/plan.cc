@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "gipo/core/error.h"
+#include "gipo/core/path_text.h"
 #include "gipo/objective/surrogate.h"
 
 namespace gipo {
@@ -107,7 +108,13 @@ class Planner {
       refuse({"run.name", "surrogate.name"},
              fmt::format("run.name = \"{}\" is not accepted: wanted a folder name without a slash", plan_.name));
     }
+    if (const std::string fault = name_fault(plan_.name); !fault.empty()) {
+      refuse({"run.name", "env.id"}, fmt::format("run.name = {} is not accepted: {}", shown_text(plan_.name), fault));
+    }
     plan_.run_dir = (std::filesystem::path(c_.run.dir) / plan_.name).string();
+    if (const std::string fault = path_fault(plan_.run_dir); !fault.empty()) {
+      refuse({"run.dir"}, fmt::format("run.dir = {} is not accepted: {}", shown_text(c_.run.dir), fault));
+    }
   }
 
   void set_sampling() {

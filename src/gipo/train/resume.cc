@@ -49,6 +49,20 @@ void read_dial(const Json& dial, Plan& plan) {
   read_whole(dial, "updates_per_rollout", plan.updates_per_rollout, plan.updates_per_rollout);
 }
 
+// The plan of the run's beginning, but for the options that may change.
+Plan plan_of(const LoadedConfig& now, const Json& state, std::int64_t update) {
+  const std::int64_t updates = now.config.learner.updates;
+  if (updates < update) {
+    throw Error(
+        fmt::format("learner.updates = {} is not accepted: the run has made {} updates already", updates, update));
+  }
+  Plan plan = plan_with_dial_of(now, dial_updates(state));
+  take_dial(state, plan);
+  return plan;
+}
+
+}  // namespace
+
 LogPositions read_positions(const Json& state) {
   LogPositions positions;
   const Json& logs = state.at("logs");
@@ -60,28 +74,19 @@ LogPositions read_positions(const Json& state) {
   return positions;
 }
 
-// The plan of the run's beginning, but for the options that may change.
-Plan plan_of(const LoadedConfig& now, const Json& state, std::int64_t update) {
-  const std::int64_t updates = now.config.learner.updates;
-  if (updates < update) {
-    throw Error(
-        fmt::format("learner.updates = {} is not accepted: the run has made {} updates already", updates, update));
-  }
-  const Json& dial = state.at("dial");
-  Plan plan = plan_with_dial_of(now, read_whole(dial, "updates", 1, kMostUpdates));
+std::int64_t dial_updates(const Json& state) { return read_whole(state.at("dial"), "updates", 1, kMostUpdates); }
+
+void take_dial(const Json& state, Plan& plan) {
   if (const std::string engine = state.value("engine", ""); engine != plan.env.engine) {
     throw Error(fmt::format("the run was simulated by {}, here it would be {}: the steps would be others",
                             engine.empty() ? "no engine that it names" : engine, plan.env.engine));
   }
-  read_dial(dial, plan);
+  read_dial(state.at("dial"), plan);
   if (!plan.countable()) {
-    throw Error(
-        fmt::format("learner.updates = {} is not accepted: the run would take more than 1e15 env steps", updates));
+    throw Error(fmt::format("learner.updates = {} is not accepted: the run would take more than 1e15 env steps",
+                            plan.config.learner.updates));
   }
-  return plan;
 }
-
-}  // namespace
 
 Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then) {
   const std::int64_t updates = config.config.learner.updates;

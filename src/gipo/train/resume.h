@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,12 @@ ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int
 // The plan of a config whose learner.updates was another when the dial was made; the dial stays as it was then: a longer
 // run must not change what the replay holds.
 Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then);
+
+// Parts of a checkpoint's state.json, checked: where its logs end, learner.updates when the dial was made, and the dial
+// of the run's beginning, put in place of the plan's own. They throw Error or a JSON exception.
+LogPositions read_positions(const nlohmann::json& state);
+std::int64_t dial_updates(const nlohmann::json& state);
+void take_dial(const nlohmann::json& state, Plan& plan);
 
 // Throws Error, naming the first option that differs and may not. What may: run.dir, run.name, run.threads,
 // run.target_return, learner.updates and all of eval, log and checkpoint.

@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct RunSummary {
   ReturnStats final_return, eval_return;
   std::uint32_t weights_fingerprint = 0, replay_fingerprint = 0;
 };
+
+// Whether a run with this end has done all it was asked to: nothing is left to resume.
+inline bool ended_well(std::string_view ended) { return ended == "finished" || ended == "solved"; }
 
 // Bytes of each log at some moment, by file name. A resumed run cuts its logs back to those of its checkpoint.
 using LogPositions = std::map<std::string, std::uint64_t>;

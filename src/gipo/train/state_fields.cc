@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gipo/core/error.h"
+#include "gipo/core/json_text.h"
 
 namespace gipo {
 namespace {
@@ -28,7 +29,7 @@ const Json& field(const Json& from, const std::string& key) {
 
 Json parse_state(const std::string& text) {
   if (text.size() > kMostBytes) throw Error("state.json is too large to be one");
-  const Json state = Json::parse(text, nullptr, false);
+  Json state = parse_json<Json>(text, "state.json");
   if (!state.is_object()) throw Error("state.json is not a JSON object");
   return state;
 }

@@ -76,13 +76,24 @@ RunSummary Trainer::run() {
     }
     end_run();
   } catch (const std::exception& e) {
-    folder_.log(fmt::format("failed: {}", e.what()));
-    if (trusted(e)) submit_checkpoint(false);
-    checkpoints_.finish();
-    pass_on_warnings();
+    // What goes wrong from here on is told, and the rest is still done: the user is to see why the run failed.
+    const auto attempt = [this](auto&& step) {
+      try {
+        step();
+      } catch (const std::exception& second) {
+        if (hooks_.warn) hooks_.warn(fmt::format("while the run was being ended: {}", second.what()));
+      }
+    };
+    const std::string why = fmt::format("failed: {}", e.what());
+    attempt([&] { folder_.log(why); });
+    attempt([&] {
+      if (trusted(e)) submit_checkpoint(false);
+    });
+    attempt([&] { checkpoints_.finish(); });
+    attempt([&] { pass_on_warnings(); });
     // The last good weights: no update that is not finite reaches them.
-    folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
-    folder_.write_summary(summary(fmt::format("failed: {}", e.what())));
+    attempt([&] { folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id)); });
+    attempt([&] { folder_.write_summary(summary(why)); });
     throw;
   }
   const RunSummary result = summary(!evaluated_ ? "interrupted" : solved() ? "solved" : "finished");

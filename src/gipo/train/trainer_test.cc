@@ -243,6 +243,28 @@ TEST_F(Training, ARunThatDivergesEndsByNameWithItsSummary) {
   EXPECT_NE(file("a", "summary.json").find("failed: "), std::string::npos);
 }
 
+// A second failure, while the first is handled, is told beside it.
+TEST_F(Training, WhyARunFailedIsSeenWhenItsFilesCannotBeWrittenEither) {
+  loaded_.config.env.reward_scale = 1e36;
+  loaded_.config.learner.value_coef = 1e6;
+  loaded_.config.learner.max_bad_updates = 2;
+  loaded_.config.run.name = "a";
+  const Plan plan = make_plan(loaded_);
+  RunFolder folder(plan, "test", [] { return 0.0; });
+  fs::create_directories(dir_ / "a/policy.safetensors/in the way");
+  TrainerHooks hooks;
+  hooks.seconds = [] { return 0.0; };
+  hooks.warn = [this](const std::string& text) { warnings_ += text + "\n"; };
+  try {
+    Trainer(plan, folder, hooks).run();
+    FAIL() << "it did not fail";
+  } catch (const RunError& e) {
+    EXPECT_NE(std::string(e.what()).find("finite"), std::string::npos) << e.what();
+  }
+  EXPECT_NE(warnings_.find("while the run was being ended: cannot replace"), std::string::npos) << warnings_;
+  EXPECT_NE(file("a", "summary.json").find("failed: "), std::string::npos) << "the rest is still written";
+}
+
 TEST_F(Training, AsyncReachesItsEndAtThePaceOfTheDial) {
   auto& c = loaded_.config;
   c.run.mode = "async";
