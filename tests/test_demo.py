@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import HANG, wait_until
 
+from gipo import runs
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("GIPO_BUILD_DIR", "build/release")
 MEASURES = [
@@ -120,3 +122,25 @@ def test_interrupt_stops_the_runs(tmp_path, number):
     for pid in map(int, pids.read_text().split()):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_interrupt_at_the_start_of_a_run_leaves_none(tmp_path, monkeypatch):
+    """The signal comes when the process lives and nobody has taken note of it yet."""
+    started = []
+
+    class Interrupted(runs.Run):
+        def __init__(self, spec, binary):
+            super().__init__(spec, binary)
+            started.append(self.process)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(runs, "Run", Interrupted)
+    build = fake_trainer(tmp_path / "build", f"exec sleep {HANG}")
+    spec = runs.RunSpec("a", tmp_path / "a.toml", tmp_path, 1, 1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runs.run_all([spec], Path(build, "gipo"), 1, lambda *_: None, lambda _: None)
+        assert [process.poll() for process in started] != [None]
+    finally:
+        started[0].kill()
+        started[0].wait()

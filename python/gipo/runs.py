@@ -6,6 +6,7 @@ from its messages: the same code then watches a run that somebody else started.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -13,10 +14,11 @@ import signal
 import subprocess
 import sysconfig
 import tempfile
+import threading
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,7 +156,8 @@ def run_all(
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(Run(waiting.popleft(), binary))
+                with _signals_later():  # one between the start and the list would leave a process behind
+                    running.append(Run(waiting.popleft(), binary))
             time.sleep(POLL_SECONDS)
             for run in [run for run in running if run.look()]:
                 running.remove(run)
@@ -164,6 +167,23 @@ def run_all(
     finally:
         _stop(running)
     return [done[spec.name] for spec in specs]
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait for the end of the block. Python calls handlers in the main thread alone."""
+    came: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]
+        before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 def _stop(runs: Sequence[Run]) -> None:

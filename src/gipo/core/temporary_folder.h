@@ -9,7 +9,8 @@
 
 namespace gipo {
 
-// For what needs one for a while: an empty folder that goes with all that is in it. Throws RunError where none can be made.
+// For what needs one for a while: an empty folder that goes with all that is in it. Throws RunError where none can be
+// made.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path())
