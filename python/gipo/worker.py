@@ -6,6 +6,7 @@ one of their spaces goes back; then the layout of the memory comes. From then on
 command of every slot is to be carried out, and one that goes back that it was. docs/bridge.md has the user's view.
 """
 
+import copy
 import difflib
 import importlib
 import importlib.util
@@ -190,7 +191,7 @@ def gymnasium_maker(name, options, time_limit):
 
     def make():
         try:
-            return gymnasium.make(name, disable_env_checker=True, **options)
+            return gymnasium.make(name, disable_env_checker=True, **copy.deepcopy(options))
         except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, ModuleNotFoundError) as error:
             raise Mistake(f"gymnasium {gymnasium.__version__} does not make it: {error}") from None
         except (Exception, SystemExit) as error:
@@ -229,7 +230,7 @@ def factory_maker(name, options):
 
     def make():
         try:
-            env = factory(**options)
+            env = factory(**copy.deepcopy(options))  # an environment may change what it was given
         except (Exception, SystemExit) as error:
             raise UserCode(attribute) from error
         lacking = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
@@ -408,6 +409,7 @@ def users_traceback(error):
 def serve():
     sys.stdout.reconfigure(line_buffering=True)  # what is printed is seen at once
     setup = receive()
+    setup["options"] = json.loads(setup["options"])
     if np is None:
         raise Mistake(f"{sys.executable} needs the package numpy: install it there, or choose another Python with "
                       "env.python or GIPO_PYTHON")

@@ -1,6 +1,7 @@
 """Environments for test_bridge.py, as a user would write them: some good, some broken in one way each."""
 
 import fcntl
+import json
 import os
 import signal
 import sys
@@ -99,6 +100,18 @@ class Continuous(Base):
         assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
         self.steps += 1
         return self.seen(), 1.0, self.steps >= self.length, False, {}
+
+
+class RecordsOptions(Base):
+    """Leaves a file with what reached its constructor, as Python writes it; then changes its own."""
+
+    def __init__(self, record, config=None, **options):
+        super().__init__()
+        given = options if config is None else options | {"config": config}
+        with open(record, "a") as file:
+            file.write(json.dumps({name: repr(value) for name, value in given.items()}) + "\n")
+        if config is not None:
+            config["used"] = True
 
 
 # Broken ones.

@@ -23,13 +23,13 @@ constexpr std::uint64_t kSettled = 100;  // rounds after which a death is not on
 constexpr std::int64_t kBackOffMs = 50, kMostBackOffMs = 2000;
 
 Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t threads) {
-  Json named = Json::object();
-  for (const auto& [name, value] : options) {
-    std::visit([&, n = name](const auto& v) { named[n] = v; }, value);
-  }
-  return {{"id", env.id},    {"options", named},   {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
-          {"count", 1},      {"threads", threads},  // of EnvPool
-          {"try_out", false}};
+  // As text: it keeps the order of keys, and numbers that are not finite.
+  Nested named{Nested::Kind::kTable, {}};
+  for (const auto& [name, value] : options) named.items.push_back({name, value});
+  return {
+      {"id", env.id},    {"options", to_json(named)}, {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
+      {"count", 1},      {"threads", threads},  // of EnvPool
+      {"try_out", false}};
 }
 
 Json layout(const Slots& s) {
