@@ -60,6 +60,7 @@ EnvSpec read_spec(const Json& value, const EnvOptions& env) {
     spec.time_limit = env.time_limit.value_or(0);
     spec.engine = value.at("engine").get<std::string>();
     spec.saves_state = false;
+    if (const Json& spaces = value.at("spaces"); !spaces.is_null()) spec.spaces = spaces.dump();
     return spec;
   } catch (const Json::exception& e) {
     throw RunError(fmt::format("{}: a worker's description is damaged: {}", env.id, e.what()));
