@@ -93,6 +93,7 @@ def test_policy_of_a_run_is_exported_with_its_scale(gipo, env, heads):
     policy = library.load(run)
     observations = np.random.default_rng(3).normal(size=(1000, policy.observation_size)).astype(np.float32)
     metadata = assert_same(policy, gipo.folder / "out.onnx", observations, heads)
+    assert json.loads(metadata.pop("spaces")) == policy.spaces
     assert metadata == {"env": env, "version": "200"}
 
 

@@ -46,8 +46,9 @@ def test_options_reach_the_task_and_the_saved_config(gipo, tmp_path):
 
 def test_sizes_follow_from_the_options(gipo):
     run = gipo.train("a", HOPPER | {"env.options.exclude_current_positions_from_observation": "false"})
-    assert json.loads((run / "policy.safetensors").read_bytes()[8:].split(b"}}")[0] + b"}}")[
-        "observation.mean"]["shape"] == [12]
+    policy = (run / "policy.safetensors").read_bytes()
+    header = json.loads(policy[8 : 8 + int.from_bytes(policy[:8], "little")])
+    assert header["observation.mean"]["shape"] == [12]
     assert gipo("eval", run, "--episodes", 2).returncode == 0
 
 

@@ -11,12 +11,12 @@ from gipo.objective import normalise as normalise
 from gipo.objective import surrogate as surrogate
 from gipo.objective import surrogates as surrogates
 from gipo.objective import vtrace as vtrace
+from gipo.policy import Policy as Policy
 from gipo.scores import Estimate as Estimate
 from gipo.scores import aggregate as aggregate
 from gipo.scores import iqm as iqm
 from gipo.scores import performance_profile as performance_profile
 from gipo.scores import probability_of_improvement as probability_of_improvement
-from gipo.training import Policy as Policy
 from gipo.training import Run as Run
 from gipo.training import export as export
 from gipo.training import load as load

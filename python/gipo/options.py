@@ -10,20 +10,25 @@ import numpy as np
 
 from gipo import _core
 
-Value = bool | int | float | str | list[int] | list[float]
+Value = bool | int | float | str | list[Any] | dict[str, Any] | None
+
+TASK = "env.options"  # whose values are the task's: of any shape, None among them
+MOST_DEPTH = 32  # levels of lists and dictionaries, as in core/option_value.h
 
 
 def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     """By full name: {"surrogate": {"sigma": 0.5}} and {"surrogate__sigma": 0.5} become {"surrogate.sigma": 0.5}.
 
-    None leaves an option as it is.
+    None leaves an option as it is. Options of a task (env.options) are kept whole, None and dictionaries among them.
     """
     flat: dict[str, Value] = {}
     for key, value in options.items():
         if not isinstance(key, str):
             raise _core.ConfigError(f"gipo.train: an option is named by text, not by {key!r}")
-        full = prefix + key.replace("__", ".")
-        if isinstance(value, Mapping):
+        full = prefix + (key if prefix == TASK + "." else key.replace("__", "."))
+        if full.startswith(TASK + "."):
+            flat[full] = nested(full, value)
+        elif isinstance(value, Mapping):
             flat |= flatten(value, full + ".")
         elif value is not None:
             flat[full] = plain(full, value)
@@ -45,6 +50,31 @@ def plain(key: str, value: Any, where: str = "gipo.train") -> Value:
     raise _core.ConfigError(
         f"{where}: {key} = {value!r} is not accepted: wanted True or False, a number, text or a list of numbers"
     )
+
+
+def nested(key: str, value: Any, level: int = 0) -> Value:
+    """An option of a task as the compiled module takes it: of lists, dictionaries and None, too."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, PathLike):
+        value = fspath(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if not isinstance(value, (list, tuple, Mapping)):
+        raise _core.ConfigError(
+            f"gipo.train: {key} = {value!r} is not accepted: wanted None, True or False, a number, text, or lists and "
+            "dictionaries of these"
+        )
+    if level == MOST_DEPTH:
+        raise _core.ConfigError(
+            f"gipo.train: {key} is not accepted: it has more than {MOST_DEPTH} levels of lists and dictionaries"
+        )
+    if not isinstance(value, Mapping):
+        return [nested(key, item, level + 1) for item in value]
+    for name in value:
+        if not isinstance(name, str):
+            raise _core.ConfigError(f"gipo.train: {key} is not accepted: its key {name!r} is no text")
+    return {name: nested(key, item, level + 1) for name, item in value.items()}
 
 
 def check_range(name: str, value: Any, low: float, high: float) -> None:

@@ -1,4 +1,4 @@
-"""Training and what comes of it: `train`, `resume`, run folders, and policies that act."""
+"""Training and what comes of it: `train`, `resume`, run folders."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import numpy as np
 from gipo import _core
 from gipo.envs import env_id, workers_find
 from gipo.options import flatten
+from gipo.policy import Policy
 from gipo.progress import TrainingLine
 from gipo.runs import Record, read_jsonl, read_summary
 
@@ -23,74 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Callback = Callable[[dict[str, float]], object]
-
-
-class Policy:
-    """A trained policy, from a run folder or a policy.safetensors: observations in, actions out.
-
-    One object serves one thread at a time.
-    """
-
-    def __init__(self, run: str | PathLike[str]) -> None:
-        self._core = _core.Policy(fspath(run))
-
-    @property
-    def env(self) -> str:
-        """Id of the task it was trained on."""
-        return self._core.env
-
-    @property
-    def version(self) -> int:
-        """Optimizer updates behind it."""
-        return self._core.version
-
-    @property
-    def observation_size(self) -> int:
-        """Values of an observation, flattened."""
-        return self._core.observation_size
-
-    @property
-    def action_kind(self) -> str:
-        """The task's actions: "discrete", "multi_discrete" or "box"."""
-        return self._core.action_kind
-
-    def act(self, obs: Any, deterministic: bool = True, seed: int | None = None) -> np.ndarray | np.integer:
-        """The action for an observation [size], or the actions for a batch [N, size], as the task takes them.
-
-        Discrete actions are int64, a scalar or [N]; others are [dims] or [N, dims], float32 for continuous ones.
-        float32 observations that are contiguous are read where they lie; others are converted first.
-        deterministic=False samples: from the policy's own random stream, which `seed` starts anew.
-        """
-        rows, single = self._rows(obs)
-        actions = self._core.act(rows, deterministic, seed)
-        return actions[0] if single else actions
-
-    def parameters(self, obs: Any) -> dict[str, np.ndarray]:
-        """What the action's distribution is made of: "logits", or "mean" and "log_std".
-
-        Those of a gaussian are in units where a bounded action range is -1 to 1.
-        """
-        rows, single = self._rows(obs)
-        out = self._core.parameters(rows)
-        return {name: v[0] if single and name != "log_std" else v for name, v in out.items()}
-
-    def value(self, obs: Any) -> np.ndarray | np.floating:
-        """What the critic expects from here on, in units of the scaled reward: a scalar or [N]."""
-        rows, single = self._rows(obs)
-        values = self._core.value(rows)
-        return values[0] if single else values
-
-    def _rows(self, obs: Any) -> tuple[np.ndarray, bool]:
-        array = np.ascontiguousarray(obs, dtype=np.float32)
-        size = self.observation_size
-        if array.ndim not in (1, 2) or array.shape[-1] != size:
-            raise _core.ConfigError(
-                f"{self.env}: observations of shape {np.shape(obs)} where ({size},) or (N, {size}) belong"
-            )
-        return array.reshape(-1, size), array.ndim == 1
-
-    def __repr__(self) -> str:
-        return f"Policy({self.env!r}, {self.version} updates)"
 
 
 class Run:

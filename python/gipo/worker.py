@@ -6,10 +6,12 @@ one of their spaces goes back; then the layout of the memory comes. From then on
 command of every slot is to be carried out, and one that goes back that it was. docs/bridge.md has the user's view.
 """
 
+import copy
 import difflib
 import importlib
 import importlib.util
 import json
+import math
 import mmap
 import os
 import struct
@@ -111,12 +113,12 @@ def flatten(space, value, where, batch=None):
     if array.shape != shape or array.dtype.kind not in "biuf":
         found = f"shape {array.shape} and type {array.dtype}" if isinstance(value, np.ndarray) else f"{value!r:.200}"
         raise Mistake(f"{where} is {found}: wanted numbers of shape {tuple(space.shape or ())}, as its space says")
-    rows = array.reshape(batch or 1, -1)
+    rows = array.reshape(1 if batch is None else batch, math.prod(space.shape or ()))
     if kind not in ("Discrete", "MultiDiscrete"):
         return rows
     choices, starts = choices_of(space)
     index = rows - starts
-    if ((index < 0) | (index >= choices)).any():
+    if not ((index >= 0) & (index < choices)).all():  # nor where it is not a number
         raise Mistake(f"{where} is {rows.tolist()}: wanted choices from {starts.tolist()} on, {choices.tolist()} of them")
     hot = np.zeros((len(rows), int(choices.sum())), dtype=np.float32)
     hot[np.arange(len(rows))[:, None], index.astype(np.int64) + np.cumsum(choices) - choices] = 1
@@ -139,24 +141,51 @@ def describe_action(space):
     return {"kind": "discrete" if kind == "Discrete" else "multi", "choices": choices, "low": [], "high": []}
 
 
-def action_maker(space):
-    """A function from numbers [batch, dims] to the batch of actions. It copies: an environment may keep its action."""
+def action_dims(space):
+    """How many numbers an action is made from."""
+    described = describe_action(space)
+    return max(len(described[name]) for name in PARTS)
+
+
+def action_maker(space, together=False):
+    """A function from numbers [batch, dims] to the batch of actions: one after the other, or `together`, as Gymnasium's
+    vector environments take them: each part of a Dict or Tuple with the batch in front.
+
+    It copies: an environment may keep its action."""
     kind = kind_of(space)
     if kind in ("Dict", "Tuple"):
         makers, keys, begin = [], [], 0
         for key, part in parts_of(space):
-            end = begin + max(len(describe_action(part)[name]) for name in PARTS)
-            makers.append((action_maker(part), slice(begin, end)))
+            end = begin + action_dims(part)
+            makers.append((action_maker(part, together), slice(begin, end)))
             keys.append(key)
             begin = end
         whole = tuple if kind == "Tuple" else lambda parts: dict(zip(keys, parts))
+        if together:
+            return lambda rows: whole(make(rows[:, at]) for make, at in makers)
         return lambda rows: [whole(parts) for parts in zip(*[make(rows[:, at]) for make, at in makers])]
-    dtype, shape = space.dtype, tuple(space.shape or ())
+    dtype, shape = np.dtype(space.dtype), tuple(space.shape or ())
     if kind == "Box":
-        rounded = np.rint if np.issubdtype(dtype, np.integer) else lambda rows: rows
-        return lambda rows: rounded(rows).astype(dtype).reshape(-1, *shape)
+        make = whole_numbers(space, dtype, shape) if dtype.kind in "iub" else (
+            lambda rows: rows.astype(dtype).reshape(-1, *shape))
+        # An element of an array would be a number; the space wants an array without dimensions.
+        return make if shape or together else lambda rows: [np.asarray(action) for action in make(rows)]
     starts = 0 if kind == "MultiBinary" else choices_of(space)[1]
     return lambda rows: (rows + starts).astype(dtype).reshape(-1, *shape)
+
+
+def whole_numbers(space, dtype, shape):
+    """Rounded, and within bounds that a double may not hold: the largest of 64 bits."""
+    low, high = (np.broadcast_to(np.asarray(bound, dtype=dtype), shape).ravel() for bound in (space.low, space.high))
+    least, most = low.astype(np.float64), high.astype(np.float64)
+
+    def make(rows):
+        rounded = np.rint(rows)
+        inside = (rounded > least) & (rounded < most)
+        edge = np.where(rounded > least, high, low)
+        return np.where(inside, np.where(inside, rounded, 0).astype(dtype), edge).reshape(-1, *shape)
+
+    return make
 
 
 class Slots:
@@ -190,7 +219,7 @@ def gymnasium_maker(name, options, time_limit):
 
     def make():
         try:
-            return gymnasium.make(name, disable_env_checker=True, **options)
+            return gymnasium.make(name, disable_env_checker=True, **copy.deepcopy(options))
         except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, ModuleNotFoundError) as error:
             raise Mistake(f"gymnasium {gymnasium.__version__} does not make it: {error}") from None
         except (Exception, SystemExit) as error:
@@ -229,7 +258,7 @@ def factory_maker(name, options):
 
     def make():
         try:
-            env = factory(**options)
+            env = factory(**copy.deepcopy(options))  # an environment may change what it was given
         except (Exception, SystemExit) as error:
             raise UserCode(attribute) from error
         lacking = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
@@ -340,7 +369,7 @@ class Pool:
         if spec.config.max_num_players > 1:
             raise Mistake(f"{name} has {spec.config.max_num_players} players: wanted an environment of one")
         self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
-        self.actions = action_maker(self.action_space)
+        self.actions = action_maker(self.action_space, together=True)
         self.engine, self.limited = f"EnvPool {envpool.__version__}", True
         self.pool = None
         self.make = lambda seeds: envpool.make(name, env_type="gymnasium", num_envs=self.count, num_threads=threads,
@@ -381,6 +410,42 @@ class Pool:
             self.pool.close()
 
 
+def describe_space(space):
+    """As JSON, which a policy's file keeps: gipo/spaces.py makes a space of it again."""
+    kind = kind_of(space)
+    if kind == "Dict":
+        return {"kind": kind, "spaces": [[key, describe_space(part)] for key, part in parts_of(space)]}
+    if kind == "Tuple":
+        return {"kind": kind, "spaces": [describe_space(part) for _, part in parts_of(space)]}
+    described = {"kind": kind, "shape": [int(n) for n in space.shape or ()], "dtype": np.dtype(space.dtype).name}
+    if kind == "Box":
+        return described | {"low": describe_bound(space.low), "high": describe_bound(space.high)}
+    if kind == "MultiBinary":
+        return described
+    choices, starts = (values.tolist() for values in choices_of(space))
+    if kind == "Discrete":
+        return described | {"n": choices[0], "start": starts[0]}
+    return described | {"nvec": choices, "start": starts}
+
+
+def describe_bound(bound):
+    """One number where all are the same, else row by row; null where there is no bound."""
+    values = np.ravel(np.asarray(bound))
+    if len(values) > 0 and (values == values[0]).all():
+        values = values[:1]
+    described = [value if np.isfinite(value) else None for value in values.tolist()]
+    return described[0] if len(described) == 1 else described
+
+
+def describe_spaces(host):
+    """None where a key of a Dict is something that JSON does not hold."""
+    spaces = {"observation": describe_space(host.observation_space), "action": describe_space(host.action_space)}
+    try:
+        return spaces if json.loads(json.dumps(spaces)) == spaces else None
+    except TypeError:
+        return None
+
+
 def describe(host):
     if width(host.observation_space) == 0:
         raise Mistake(f"the observation space {host.observation_space} holds no number")
@@ -389,6 +454,7 @@ def describe(host):
         "action": describe_action(host.action_space),
         "engine": host.engine,
         "limited": host.limited,
+        "spaces": describe_spaces(host),
     }
 
 
@@ -420,6 +486,7 @@ def users_traceback(error):
 def serve():
     sys.stdout.reconfigure(line_buffering=True)  # what is printed is seen at once
     setup = receive()
+    setup["options"] = json.loads(setup["options"])
     if np is None:
         raise Mistake(f"{sys.executable} needs the package numpy: install it there, or choose another Python with "
                       "env.python or GIPO_PYTHON")

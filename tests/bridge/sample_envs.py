@@ -1,10 +1,12 @@
 """Environments for test_bridge.py, as a user would write them: some good, some broken in one way each."""
 
 import fcntl
+import json
 import os
 import signal
 import sys
 import time
+from collections import OrderedDict
 
 import gymnasium
 import numpy as np
@@ -94,6 +96,69 @@ class Continuous(Base):
     """Integers and a shape, as few environments have."""
 
     action_space = spaces.Tuple((spaces.Box(-2, 3, (2, 1), np.float32), spaces.Box(0, 9, (1,), np.int64)))
+
+    def step(self, action):
+        assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
+        self.steps += 1
+        return self.seen(), 1.0, self.steps >= self.length, False, {}
+
+
+class RecordsOptions(Base):
+    """Leaves a file with what reached its constructor, as Python writes it; then changes its own."""
+
+    def __init__(self, record, config=None, **options):
+        super().__init__()
+        given = options if config is None else options | {"config": config}
+        with open(record, "a") as file:
+            file.write(json.dumps({name: repr(value) for name, value in given.items()}) + "\n")
+        if config is not None:
+            config["used"] = True
+
+
+box, choice = spaces.Box, spaces.Discrete
+OBSERVATIONS = {
+    "row": box(-1, 1, (3,)),
+    "image": box(0, 255, (2, 3, 1), np.uint8),
+    "number": box(-5, 5, (), np.float64),
+    "choice": choice(4, start=5),
+    "choices": spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[1, 0], [-1, 2]]),
+    "bits": spaces.MultiBinary(3),
+    "square of bits": spaces.MultiBinary([2, 2]),
+    "dict": spaces.Dict(OrderedDict(  # a plain dict would be sorted
+        z=box(0, 255, (2, 2), np.uint8), a=choice(3, start=-1),
+        inner=spaces.Dict({"pair": spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)))}),
+    )),
+    "tuple": spaces.Tuple((choice(2), box(-1, 1, (2, 2)), spaces.Tuple((choice(3),)))),
+}  # fmt: skip
+ACTIONS = {
+    "row": box(-2, 3, (2,)),
+    "square of doubles": box(np.array([[-0.3, 0], [-1, -7]]), np.array([[0.1, 0.7], [np.inf, 7]]), dtype=np.float64),
+    "doubles": box(-0.3, 0.1, (2,), np.float64),  # -0.3 + (0.1 + 0.3) is more than 0.1
+    "halves": box(-0.1, 0.3, (2, 1), np.float16),
+    "number": box(-1, 1, ()),
+    "bytes": box(0, 255, (2,), np.uint8),
+    "integers": box(-3, 9, (2, 1), np.int32),
+    "any integers": box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (2,), np.int64),
+    "choice": choice(3, start=5),
+    "choices": spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[1, 0], [-1, 2]]),
+    "bits": spaces.MultiBinary([2, 2]),
+    "dict": spaces.Dict(OrderedDict(
+        z=choice(3, start=1), a=spaces.MultiBinary(2),
+        inner=spaces.Tuple((spaces.MultiDiscrete([2, 4]), spaces.Dict({"b": choice(2, start=-1)}))),
+    )),
+    "tuple": spaces.Tuple((box(-2, 3, (2, 1)), spaces.Dict({"n": box(0, 9, (1,), np.int64)}))),
+}  # fmt: skip
+
+
+class Spaced(Base):
+    """Any spaces; its observations are random."""
+
+    def __init__(self, observation, action, **options):
+        super().__init__(**options)
+        self.observation_space, self.action_space = OBSERVATIONS[observation], ACTIONS[action]
+
+    def seen(self):
+        return self.observation_space.sample()
 
     def step(self, action):
         assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"

@@ -21,8 +21,8 @@ class ActingPolicy {
 
   const SavedPolicy& saved() const { return saved_; }
 
-  // Observations [N, size] -> actions as the task takes them: [N] int64, [N, dims] int64 or [N, dims] float.
-  nb::object act(const Array<float>& observations, bool deterministic, std::optional<std::uint64_t> seed) {
+  // Observations [N, size] -> the numbers of actions [N, dims], choices counted from 0.
+  OwnedArray<double> act(const Array<float>& observations, bool deterministic, std::optional<std::uint64_t> seed) {
     if (seed) random_ = stream(*seed);
     const ModelSpec& model = saved_.model;
     const std::size_t rows = observations.shape(0), dims = model.distribution.dims;
@@ -37,12 +37,7 @@ class ActingPolicy {
       to_env_action(model, action, env_action);
       std::copy(env_action.begin(), env_action.end(), all.begin() + static_cast<std::ptrdiff_t>(at * dims));
     });
-    if (model.action.kind == ActionSpace::Kind::kBox) {
-      return nb::cast(to_numpy(std::vector<float>(all.begin(), all.end()), {rows, dims}));
-    }
-    const bool single = model.action.kind == ActionSpace::Kind::kDiscrete;
-    return nb::cast(to_numpy(std::vector<std::int64_t>(all.begin(), all.end()),
-                             single ? ArrayShape{rows} : ArrayShape{rows, dims}));
+    return to_numpy(std::move(all), {rows, dims});
   }
 
   // What the distribution is made of, under the names of the exported model's outputs.
@@ -110,7 +105,7 @@ void add_policy(nb::module_& m) {
   nb::class_<ActingPolicy>(m, "Policy", "A trained policy.")
       .def(nb::init<const std::string&>(), nb::arg("run_or_file"))
       .def("act", &ActingPolicy::act, nb::arg("observations").noconvert(), nb::arg("deterministic"),
-           nb::arg("seed").none(), "Actions for observations [N, size].")
+           nb::arg("seed").none(), "Numbers of actions [N, dims] for observations [N, size].")
       .def("parameters", &ActingPolicy::parameters, nb::arg("observations").noconvert(),
            "The distribution's parameters for observations [N, size].")
       .def("value", &ActingPolicy::value, nb::arg("observations").noconvert(),
@@ -126,7 +121,10 @@ void add_policy(nb::module_& m) {
           "action_kind", [](const ActingPolicy& p) { return name_of(p.saved().model.action.kind); },
           "discrete, multi_discrete or box.")
       .def_prop_ro(
-          "action_dims", [](const ActingPolicy& p) { return p.saved().model.action.dims(); }, "Values of an action.");
+          "action_dims", [](const ActingPolicy& p) { return p.saved().model.action.dims(); }, "Values of an action.")
+      .def_prop_ro(
+          "spaces", [](const ActingPolicy& p) { return p.saved().model.spaces; },
+          "The task's spaces as JSON; empty where the file does not say.");
   m.def("export_policy", &export_policy, nb::arg("run_or_file"), nb::arg("file"),
         "Writes NAME.onnx or NAME.safetensors.");
 }

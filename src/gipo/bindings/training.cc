@@ -1,8 +1,8 @@
+#include <fmt/format.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 #include <signal.h>
 
@@ -255,12 +255,44 @@ class Session {
   std::exception_ptr raised_;
 };
 
-using NamedValues = std::vector<std::pair<std::string, OptionValue>>;
+// What Python gave, which gipo/options.py has made of plain objects. Text with half a character pair in it has no UTF-8.
+OptionValue to_option(const std::string& key, nb::handle object, std::size_t level = 0) {
+  const auto refuse = [&](const char* why) {
+    throw Error(fmt::format("gipo.train: {} = {} is not accepted: {}", key, nb::repr(object).c_str(), why));
+  };
+  if (object.is_none()) return Nested{};
+  if (nb::isinstance<nb::bool_>(object)) return nb::cast<bool>(object);
+  if (nb::isinstance<nb::float_>(object)) return nb::cast<double>(object);
+  if (nb::isinstance<nb::int_>(object)) {
+    std::int64_t whole = 0;
+    if (!nb::try_cast(object, whole)) refuse("wanted an integer of 64 bits");
+    return whole;
+  }
+  if (nb::isinstance<nb::str>(object)) {
+    std::string text;
+    if (!nb::try_cast(object, text)) refuse("text in UTF-8 is wanted");
+    return text;
+  }
+  if (level == kMostLevels) refuse("it has too many levels of lists and dictionaries");
+  if (nb::isinstance<nb::dict>(object)) {
+    Nested table{Nested::Kind::kTable, {}};
+    for (const auto& [name, value] : nb::borrow<nb::dict>(object)) {
+      table.items.push_back(
+          {std::get<std::string>(to_option(key, name, kMostLevels)), to_option(key, value, level + 1)});
+    }
+    return table;
+  }
+  std::vector<OptionValue> items;
+  for (const nb::handle item : nb::borrow<nb::list>(object)) items.push_back(to_option(key, item, level + 1));
+  return list_value(std::move(items));
+}
+
+using NamedValues = std::vector<std::pair<std::string, nb::object>>;
 
 // Makes the plan of a config file (none: empty) and options on top of it.
 Plan plan_of(const std::string& config, const NamedValues& options, const std::string& where) {
   LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config(config);
-  for (const auto& [key, value] : options) set_option(loaded, key, value, where);
+  for (const auto& [key, value] : options) set_option(loaded, key, to_option(key, value), where);
   const nb::gil_scoped_release released;  // a task may take its time to be made
   return make_plan(loaded);
 }

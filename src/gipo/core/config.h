@@ -1,20 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <variant>
-#include <vector>
+
+#include "gipo/core/option_value.h"
 
 namespace gipo {
 
 template <class T>
 using Maybe = std::optional<T>;
-using Widths = std::vector<std::int64_t>;
-// A value as written in a file or after --set, before it is known what the option wants.
-using OptionValue = std::variant<bool, std::int64_t, double, std::string, Widths, std::vector<double>>;
-using OptionValues = std::map<std::string, OptionValue>;
 
 // One struct per group (RunOptions, EnvOptions, ...), its members the options of options.def with their defaults.
 #define GIPO_GROUP_BEGIN(group, Type, help) struct Type##Options {

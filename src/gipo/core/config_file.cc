@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "gipo/core/config_toml.h"
 #include "gipo/core/error.h"
@@ -14,6 +15,9 @@
 
 namespace gipo {
 namespace {
+
+// Of the options of a task, as text: they stand in the state of every checkpoint, whose size is bounded too.
+constexpr std::size_t kMostOptionBytes = 64 * 1024;
 
 const Option& find_option(const std::string& key, const std::string& where) {
   for (const OptionGroup& group : option_table()) {
@@ -34,39 +38,9 @@ const Option& find_option(const std::string& key, const std::string& where) {
   throw Error(fmt::format("{}: unknown option {}{}; `gipo list options` shows all", where, key, nearest));
 }
 
-// Integers where all are, numbers where one is not; nothing where one is neither.
-std::optional<OptionValue> to_list(const toml::array& list) {
-  std::vector<std::int64_t> whole;
-  std::vector<double> numbers;
-  for (const toml::node& item : list) {
-    if (!item.is_number()) return std::nullopt;
-    if (const auto* v = item.as_integer()) whole.push_back(v->get());
-    numbers.push_back(*item.value<double>());
-  }
-  if (whole.size() == numbers.size()) return whole;
-  return numbers;
-}
-
-// Nothing where no option takes a value of this kind: a date, a table, a list of anything but numbers.
-std::optional<OptionValue> to_value(const toml::node& node) {
-  if (const auto* v = node.as_boolean()) return v->get();
-  if (const auto* v = node.as_integer()) return v->get();
-  if (const auto* v = node.as_floating_point()) return v->get();
-  if (const auto* v = node.as_string()) return v->get();
-  if (const auto* list = node.as_array()) return to_list(*list);
-  return std::nullopt;
-}
-
-std::string shown(const toml::node& node) {
-  if (node.is_table()) return "a table";
-  std::ostringstream text;
-  text << toml::node_view<const toml::node>(node);
-  return text.str();
-}
-
 // The run saves its config: text that cannot be read back would make a run that cannot be resumed.
 void refuse_unreadable(const OptionValue& value, const std::string& key, const std::string& where) {
-  if (!std::holds_alternative<std::string>(value)) return;
+  if (!std::holds_alternative<std::string>(value) && !std::holds_alternative<Nested>(value)) return;
   try {
     (void)toml::parse("v = " + to_toml(value));
   } catch (const toml::parse_error&) {
@@ -74,28 +48,76 @@ void refuse_unreadable(const OptionValue& value, const std::string& key, const s
   }
 }
 
+// The parts of what follows "env.options.": the option's name, and where a dot follows, the keys that lead into it.
+std::vector<std::string> path_of(const std::string& key, const std::string& where) {
+  std::vector<std::string> parts;
+  std::istringstream names(key.substr(kEnvOptions.size()) + ".");
+  for (std::string part; std::getline(names, part, '.');) parts.push_back(part);
+  if (std::ranges::find(parts, "") != parts.end()) {
+    throw Error(fmt::format("{}: unknown option {}: wanted {}NAME, or {}NAME.KEY inside a table", where, key,
+                            kEnvOptions, kEnvOptions));
+  }
+  if (parts.size() > kMostLevels) refuse_deep(key, where);
+  return parts;
+}
+
+// `whole` with `value` at the place that the path leads to from `at` on; tables that are not there yet are made.
+OptionValue set_inside(OptionValue whole, const std::vector<std::string>& path, std::size_t at,
+                       const OptionValue& value, const std::string& where) {
+  if (at == path.size()) return value;
+  auto* table = std::get_if<Nested>(&whole);
+  if (!table || table->kind != Nested::Kind::kTable) {
+    throw Error(fmt::format("{}: {}{} is not accepted: {} is {} and no table", where, kEnvOptions, fmt::join(path, "."),
+                            path[at - 1], to_toml(whole)));
+  }
+  const auto it = std::ranges::find(table->items, path[at], &NestedItem::key);
+  const OptionValue none = Nested{Nested::Kind::kTable, {}};
+  OptionValue inner = set_inside(it == table->items.end() ? none : it->value, path, at + 1, value, where);
+  if (it == table->items.end()) {
+    table->items.push_back({path[at], std::move(inner)});
+  } else {
+    it->value = std::move(inner);
+  }
+  return whole;
+}
+
 // Kept as it is: the task, which may be chosen later, checks it.
 void keep_env_option(LoadedConfig& loaded, const OptionValue& value, const std::string& key, const std::string& where) {
-  const std::string name = key.substr(kEnvOptions.size());
-  refuse_unreadable(name, key, where);
+  const std::vector<std::string> path = path_of(key, where);
+  const auto it = loaded.config.env_options.find(path[0]);
+  const OptionValue before = it == loaded.config.env_options.end() ? Nested{Nested::Kind::kTable, {}} : it->second;
+  const OptionValue whole = set_inside(before, path, 1, value, where);
+  if (depth_of(whole) > kMostLevels) refuse_deep(key, where);
+  for (const std::string& part : path) refuse_unreadable(part, key, where);
   refuse_unreadable(value, key, where);
-  loaded.config.env_options[name] = value;
-  loaded.origins[key] = where;
+  OptionValues all = loaded.config.env_options;
+  all[path[0]] = whole;
+  std::size_t bytes = 0;
+  for (const auto& [name, v] : all) bytes += toml_key(name).size() + to_toml(v).size();
+  if (bytes > kMostOptionBytes) {
+    throw Error(
+        fmt::format("{}: {} is not accepted: the options of the task take {} bytes as TOML, at most {} are kept", where,
+                    key, bytes, kMostOptionBytes));
+  }
+  loaded.config.env_options = std::move(all);
+  loaded.origins[std::string(kEnvOptions) + path[0]] = where;
 }
 
 void set_env_option(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
-  const std::optional<OptionValue> value = to_value(node);
+  const std::optional<OptionValue> value = read_node(node, key, where);
   if (!value) {
-    throw Error(fmt::format("{}: {} = {} is not accepted: wanted true or false, a number, text or a list of numbers",
-                            where, key, shown(node)));
+    throw Error(
+        fmt::format("{}: {} = {} is not accepted: wanted true or false, a number, text, \"@none\", or lists and tables "
+                    "of these",
+                    where, key, shown(node)));
   }
-  keep_env_option(loaded, *value, key, where);
+  keep_env_option(loaded, without_spelling(*value), key, where);
 }
 
 void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
   if (key.starts_with(kEnvOptions)) return set_env_option(loaded, node, key, where);
   const Option& option = find_option(key, where);
-  const std::optional<OptionValue> value = to_value(node);
+  const std::optional<OptionValue> value = read_node(node, key, where);
   if (!value) {
     throw Error(fmt::format("{}: {} = {} is not accepted: wanted {}{}{}", where, key, shown(node), option.type,
                             option.accepted.empty() ? "" : ", ", option.accepted));
@@ -139,6 +161,10 @@ void apply_group(LoadedConfig& loaded, const std::string& group_name, const toml
       continue;
     }
     for (const auto& [option, v] : *options) {
+      if (option.str().find('.') != std::string_view::npos) {
+        throw Error(fmt::format("{}: {}.\"{}\" is not accepted: wanted a name without a dot", place(v, name), full,
+                                option.str()));
+      }
       set_env_option(loaded, v, full + "." + std::string(option.str()), place(v, name));
     }
   }
@@ -168,11 +194,17 @@ void apply_override(LoadedConfig& loaded, const std::string& assignment) {
   }
   const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   if (!key.starts_with(kEnvOptions)) find_option(key, "--set");
-  // As TOML where it is TOML, as a bare word otherwise.
+  // As TOML where it is TOML, as a bare word otherwise. What begins as a list or a table was never meant as a word.
   toml::table parsed;
   try {
     parsed = toml::parse("v = " + value);
-  } catch (const toml::parse_error&) {
+  } catch (const toml::parse_error& e) {
+    if (value.starts_with('{') || value.starts_with('[')) {
+      throw Error(
+          fmt::format("--set: {} = {} is not accepted: not valid TOML: {}; wanted [1, \"text\"] or {{a = 1, "
+                      "b = [true, \"@none\"]}}",
+                      key, value, e.description()));
+    }
     parsed.clear();
   }
   if (parsed.size() != 1) parsed = toml::table{{"v", value}};

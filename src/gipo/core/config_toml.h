@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,5 +21,11 @@ std::string place(const toml::node& node, const std::string& name);
 // the message about an unknown one.
 void apply_group(LoadedConfig& loaded, const std::string& group, const toml::node& node, const std::string& name,
                  const std::vector<std::string>& others = {});
+
+// What a node holds, for the option `key`. Nothing where no option takes a value of this kind: a date.
+std::optional<OptionValue> read_node(const toml::node& node, const std::string& key, const std::string& where);
+[[noreturn]] void refuse_deep(const std::string& key, const std::string& where);
+// The node for a message.
+std::string shown(const toml::node& node);
 
 }  // namespace gipo

@@ -52,33 +52,11 @@ std::string type_in_words() {
   return "list of integers";
 }
 
-std::string toml(bool v) { return v ? "true" : "false"; }
-std::string toml(std::int64_t v) { return std::to_string(v); }
-std::string toml(double v) {
-  const std::string s = fmt::format("{}", v);  // shortest that reads back to the same double
-  return s.find_first_of(".en") == std::string::npos ? s + ".0" : s;
-}
-std::string toml(const std::string& v) {
-  std::string s = "\"";
-  for (const char c : v) {
-    if (c == '"' || c == '\\') s += '\\';
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      s += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      s += c;
-    }
-  }
-  return s + "\"";
-}
+// An option of a run: its text is what it says.
+std::string toml(const std::string& v) { return toml_text(v); }
 template <class T>
-std::string toml(const std::vector<T>& v) {
-  std::string s = "[";
-  for (std::size_t i = 0; i < v.size(); ++i) s += (i > 0 ? ", " : "") + toml(v[i]);
-  return s + "]";
-}
-std::string toml_key(const std::string& name) {
-  const bool bare = !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == name.npos;
-  return bare ? name : toml(name);
+std::string toml(const T& v) {
+  return to_toml(v);
 }
 template <class T>
 std::string toml(const Maybe<T>& v) {
@@ -196,10 +174,6 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 std::string origin_of(const Origins& origins, const std::string& key) {
   const auto it = origins.find(key);
   return it == origins.end() ? "default" : it->second;
-}
-
-std::string to_toml(const OptionValue& value) {
-  return std::visit([](const auto& v) { return toml(v); }, value);
 }
 
 std::string config_to_toml(const Config& config) {

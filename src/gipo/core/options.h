@@ -50,8 +50,6 @@ void apply_override(LoadedConfig& loaded, const std::string& assignment);
 std::string config_to_toml(const Config& config);
 // The page docs/options.md.
 std::string options_page();
-// A value as TOML reads it back.
-std::string to_toml(const OptionValue& value);
 
 // The keys of the table [env.options] begin so, in `--set` and in Origins.
 inline constexpr std::string_view kEnvOptions = "env.options.";

@@ -265,7 +265,7 @@ TEST(Options, ThoseOfTheTaskAreKeptAsGivenWithTheirPlace) {
   LoadedConfig loaded =
       parse_config("[env]\nid = \"Ant-v5\"\n[env.options]\nwhole = 2\npair = [1, inf]\nfile = 'a'\nflag = true", "f");
   const OptionValues given = {{"whole", std::int64_t{2}},
-                              {"pair", std::vector<double>{1, HUGE_VAL}},
+                              {"pair", Nested{Nested::Kind::kList, {{"", std::int64_t{1}}, {"", HUGE_VAL}}}},
                               {"file", std::string("a")},
                               {"flag", true}};
   EXPECT_EQ(loaded.config.env_options, given);
@@ -279,7 +279,7 @@ TEST(Options, ThoseOfTheTaskAreKeptAsGivenWithTheirPlace) {
 
   EXPECT_TRUE(says(message_of([] { parse_config("[env.options]\na = 2024-01-02", "f"); }),
                    {"f:2: env.options.a = 2024-01-02 is not accepted: wanted true or false, a number"}));
-  EXPECT_TRUE(says(message_of([] { parse_config("[env.options]\na = {b = 1}", "f"); }), {"env.options.a = a table"}));
+  EXPECT_TRUE(says(message_of([] { parse_config("[env.options]\n\"a.b\" = 1", "f"); }), {"f:2", "without a dot"}));
   EXPECT_TRUE(says(message_of([] { parse_config("[env]\noptions = 3", "f"); }), {"f:2: unknown option env.options"}));
   EXPECT_TRUE(says(message_of([&] { apply_override(loaded, "env.options.a=\xff"); }), {"text in UTF-8 is wanted"}));
   set_option(loaded, "env.options.b", std::vector<double>{0.5}, "here");

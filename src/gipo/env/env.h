@@ -42,6 +42,9 @@ struct EnvSpec {
   // What simulates the task where this library does not, with version and model; known of an instance alone.
   std::string engine = {};
   bool saves_state = true;  // false: a resumed run begins new episodes
+  // The spaces as JSON (docs/run-folder.md), which the file of a policy holds; known of an instance alone. Empty: not
+  // known.
+  std::string spaces = {};
 };
 
 inline constexpr std::int8_t kNoSuccess = -1;

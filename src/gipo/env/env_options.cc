@@ -21,10 +21,17 @@ OptionValue widened(const OptionValue& value, const OptionValue& like) {
   if (std::holds_alternative<double>(like)) {
     if (const auto* v = std::get_if<std::int64_t>(&value)) return static_cast<double>(*v);
   }
-  if (std::holds_alternative<Numbers>(like)) {
-    if (const auto* v = std::get_if<Widths>(&value)) return Numbers(v->begin(), v->end());
+  if (!std::holds_alternative<Numbers>(like)) return value;
+  if (const auto* v = std::get_if<Widths>(&value)) return Numbers(v->begin(), v->end());
+  const auto* mixed = std::get_if<Nested>(&value);
+  if (!mixed || mixed->kind != Nested::Kind::kList) return value;
+  Numbers numbers;
+  for (const NestedItem& item : mixed->items) {
+    const OptionValue number = widened(item.value, 0.0);
+    if (!std::holds_alternative<double>(number)) return value;
+    numbers.push_back(std::get<double>(number));
   }
-  return value;
+  return numbers;
 }
 
 bool fits(const EnvOption& option, const OptionValue& value) {
@@ -66,6 +73,7 @@ OptionValues resolve_options(const std::string& task, const std::vector<EnvOptio
                               did_you_mean(name, names),
                               names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
+    if (is_null(value)) continue;  // Python's None: as if it were left out
     const OptionValue own = widened(value, option->value);
     if (!fits(*option, own)) {
       throw Error(fmt::format("{}{} = {} is not accepted: {} wants {}{}{}", kEnvOptions, name, to_toml(value), task,

@@ -7,6 +7,7 @@
 #include "gipo/core/options.h"
 #include "gipo/env/bridge/bridged_env.h"
 #include "gipo/env/env.h"
+#include "gipo/env/spaces.h"
 
 namespace gipo {
 namespace {
@@ -70,7 +71,10 @@ OptionValues task_options(const std::string& id, const OptionValues& given) {
 }
 
 EnvSpec ask_spec(const EnvOptions& env, const OptionValues& options) {
-  return is_bridged(env.id) ? bridged_spec(env, options) : make_env(env.id, env.time_limit, options)->spec();
+  if (is_bridged(env.id)) return bridged_spec(env, options);
+  EnvSpec spec = make_env(env.id, env.time_limit, options)->spec();
+  spec.spaces = native_spaces(spec);
+  return spec;
 }
 
 std::vector<std::unique_ptr<Env>> make_envs(const EnvSpec& spec, const EnvOptions& env, const OptionValues& options,

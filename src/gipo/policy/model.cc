@@ -55,6 +55,7 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   spec.options = options;
   spec.observation_size = env.observation_size;
   spec.action = env.action;
+  spec.spaces = env.spaces;
   spec.distribution = make_distribution(options, env);
   const Activation activation = options.activation == "tanh" ? Activation::kTanh : Activation::kRelu;
   GIPO_CHECK(options.shared >= 0 && static_cast<std::size_t>(options.shared) <= options.hidden.size());
@@ -79,7 +80,8 @@ void to_env_action(const ModelSpec& spec, std::span<const float> action, std::sp
   for (std::size_t d = 0; d < action.size(); ++d) {
     const double low = spec.action.low[d], high = spec.action.high[d], a = action[d];
     if (binned) {
-      env_action[d] = low + (high - low) * a / static_cast<double>(spec.distribution.choices[d] - 1);
+      // The last bin is the bound itself, also where rounding would put it beyond.
+      env_action[d] = std::min(low + (high - low) * a / static_cast<double>(spec.distribution.choices[d] - 1), high);
     } else if (std::isfinite(low) && std::isfinite(high)) {
       env_action[d] = std::clamp(low + (high - low) * 0.5 * (a + 1.0), low, high);
     } else {

@@ -17,6 +17,7 @@ struct ModelSpec {
   PolicyOptions options;  // what the rest was made from, for files
   std::size_t observation_size = 0;
   ActionSpace action;             // the task's
+  std::string spaces;             // the task's, as JSON, for files
   DistributionSpec distribution;  // the policy's
   MlpShape policy_shape, critic_shape;
   std::size_t shared = 0;  // hidden layers of the policy whose output the critic reads; no gradient of its enters them
@@ -54,7 +55,7 @@ void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStr
 Weights initial_weights(const ModelSpec& spec, RandomStream random);
 
 // The final policy as a safetensors file: tensors under policy.* and critic.*, the scale under observation.*, and in
-// the metadata the task, its actions, the version, the distribution and the options of the group policy.
+// the metadata the task, its actions and spaces, the version, the distribution and the options of the group policy.
 std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id);
 // Throws Error, naming `where`, when a tensor is missing or of another shape.
 Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where);

@@ -215,7 +215,9 @@ TEST(Model, PolicyIsMadeFromItsFileAlone) {
                                 {ActionSpace::Kind::kMultiDiscrete, {3, 2}, {}, {}},
                                 ActionSpace::box({-2, -kInfinity}, {2, kInfinity})};
   for (const ActionSpace& space : spaces) {
-    const ModelSpec spec = make_model_spec(options, {"some:task", "", 3, space, 10});
+    EnvSpec env = {"some:task", "", 3, space, 10};
+    env.spaces = space.kind == ActionSpace::Kind::kBox ? "" : "{\"as\": \"text\"}";
+    const ModelSpec spec = make_model_spec(options, env);
     const Weights weights = initial_weights(spec, RandomStream(5));
     const SavedPolicy back = policy_from_safetensors(weights_to_safetensors(spec, weights, "some:task"), "file");
     EXPECT_EQ(back.env_id, "some:task");
@@ -223,6 +225,7 @@ TEST(Model, PolicyIsMadeFromItsFileAlone) {
     EXPECT_EQ(back.model.action.choices, space.choices);
     EXPECT_EQ(back.model.action.low, space.low);
     EXPECT_EQ(back.model.action.high, space.high);
+    EXPECT_EQ(back.model.spaces, env.spaces) << "kept as it is";
     EXPECT_EQ(back.model.policy_shape.hidden, options.hidden);
     EXPECT_TRUE(back.model.policy_shape.layer_norm);
     EXPECT_EQ(back.model.policy_shape.activation, Activation::kRelu);

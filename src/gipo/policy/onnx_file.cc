@@ -231,7 +231,10 @@ std::string policy_to_onnx(const SavedPolicy& policy) {
     g.node("Identity", {g.constant<float>("policy.log_std", {dims}, log_std)}, {}, {"log_std"});
     g.output("log_std", Element::kFloat, {dims});
   }
-  return g.model({{"env", policy.env_id}, {"version", std::to_string(policy.weights.version)}});
+  std::vector<std::pair<std::string, std::string>> metadata = {{"env", policy.env_id},
+                                                               {"version", std::to_string(policy.weights.version)}};
+  if (!spec.spaces.empty()) metadata.emplace_back("spaces", spec.spaces);
+  return g.model(metadata);
 }
 
 }  // namespace gipo

@@ -115,15 +115,16 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
   views.push_back(view_tensor<float>("observation.mean", dims, weights.scale.mean));
   views.push_back(view_tensor<float>("observation.inverse_std", dims, weights.scale.inverse_std));
   views.push_back(view_tensor<float>("observation.limit", one, {&weights.scale.limit, 1}));
-  return write_safetensors(views,
-                           {{"format", "gipo-policy-1"},
-                            {"env", env_id},
-                            {"action", action_to_json(spec.action)},
-                            {"options", policy_options(spec.options)},
-                            {"version", std::to_string(weights.version)},
-                            {"distribution", in_words(spec.distribution)},
-                            {"shared", std::to_string(spec.shared)},
-                            {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}});
+  TensorMetadata metadata = {{"format", "gipo-policy-1"},
+                             {"env", env_id},
+                             {"action", action_to_json(spec.action)},
+                             {"options", policy_options(spec.options)},
+                             {"version", std::to_string(weights.version)},
+                             {"distribution", in_words(spec.distribution)},
+                             {"shared", std::to_string(spec.shared)},
+                             {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}};
+  if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
+  return write_safetensors(views, metadata);
 }
 
 namespace {
@@ -180,6 +181,8 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
   if (std::cmp_greater(config.config.policy.shared, config.config.policy.hidden.size())) {
     throw Error(where + ": options: policy.shared is more than there are hidden layers");
   }
+  // Files of before do not have them. Who reads them (gipo/spaces.py) checks them.
+  if (const auto spaces = file.metadata().find("spaces"); spaces != file.metadata().end()) env.spaces = spaces->second;
   policy.model = make_model_spec(config.config.policy, env);
   // Before anything is made of that size.
   const std::size_t parameters = policy.model.policy_parameters() + policy.model.critic_parameters();

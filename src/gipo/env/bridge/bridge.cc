@@ -26,13 +26,13 @@ constexpr std::int64_t kBackOffMs = 50, kMostBackOffMs = 2000;
 constexpr std::int64_t kMostSteps = 10'000;
 
 Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t threads) {
-  Json named = Json::object();
-  for (const auto& [name, value] : options) {
-    std::visit([&, n = name](const auto& v) { named[n] = v; }, value);
-  }
-  return {{"id", env.id},    {"options", named},   {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
-          {"count", 1},      {"threads", threads},  // of EnvPool
-          {"try_out", false}};
+  // As text: it keeps the order of keys, and numbers that are not finite.
+  Nested named{Nested::Kind::kTable, {}};
+  for (const auto& [name, value] : options) named.items.push_back({name, value});
+  return {
+      {"id", env.id},    {"options", to_json(named)}, {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
+      {"count", 1},      {"threads", threads},  // of EnvPool
+      {"try_out", false}};
 }
 
 Json layout(const Slots& s) {
@@ -63,6 +63,7 @@ EnvSpec read_spec(const Json& value, const EnvOptions& env) {
     spec.time_limit = env.time_limit.value_or(value.at("limited").get<bool>() ? 0 : kMostSteps);
     spec.engine = value.at("engine").get<std::string>();
     spec.saves_state = false;
+    if (const Json& spaces = value.at("spaces"); !spaces.is_null()) spec.spaces = spaces.dump();
     return spec;
   } catch (const Json::exception& e) {
     throw RunError(fmt::format("{}: a worker's description is damaged: {}", env.id, e.what()));

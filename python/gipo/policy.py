@@ -1,0 +1,149 @@
+"""Policies that act: raw observations of a task in, its actions out."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+
+from gipo import _core, worker
+from gipo.spaces import Spaces
+
+
+class Policy:
+    """A trained policy, from a run folder or a policy.safetensors: observations in, actions out.
+
+    An observation is what the environment returns; a batch has N in front of every part of it, as Gymnasium's vector
+    environments return it. Observations that are flattened already are taken as an array [size] or [N, size], where
+    that cannot be a raw one or a batch of these. A number that is not finite, and another shape, raise ConfigError.
+
+    One object serves one thread at a time.
+    """
+
+    def __init__(self, run: str | PathLike[str]) -> None:
+        self._core = _core.Policy(fspath(run))
+        try:
+            described = self._core.spaces
+            self._spaces = Spaces(described, self.observation_size, self._core.action_dims) if described else None
+        except ValueError as error:
+            raise _core.ConfigError(f"{fspath(run)}: {error}") from None
+        # Whether an observation is the networks' input as it is.
+        self._is_row = self._spaces is None or self._spaces.takes_rows
+
+    @property
+    def env(self) -> str:
+        """Id of the task it was trained on."""
+        return self._core.env
+
+    @property
+    def version(self) -> int:
+        """Optimizer updates behind it."""
+        return self._core.version
+
+    @property
+    def observation_size(self) -> int:
+        """Values of an observation, flattened."""
+        return self._core.observation_size
+
+    @property
+    def action_kind(self) -> str:
+        """The task's actions: "discrete", "multi_discrete" or "box"."""
+        return self._core.action_kind
+
+    @property
+    def spaces(self) -> dict[str, Any] | None:
+        """The task's spaces, "observation" and "action", as docs/run-folder.md describes them.
+
+        None of a file that an earlier version saved: observations are then given flattened, choices count from 0.
+        """
+        return self._spaces.described if self._spaces else None
+
+    def act(self, obs: Any, deterministic: bool = True, seed: int | None = None) -> Any:
+        """The action for an observation, or the actions for a batch, as the task takes them: in its action space.
+
+        Of a batch every part of the actions has N in front, as Gymnasium's vector environments take them.
+        float32 observations that are contiguous are read where they lie; others are converted first.
+        deterministic=False samples: from the policy's own random stream, which `seed` starts anew.
+        """
+        rows, single = self._rows(obs)
+        return self._actions(self._core.act(rows, deterministic, seed), single)
+
+    def parameters(self, obs: Any) -> dict[str, np.ndarray]:
+        """What the action's distribution is made of: "logits", or "mean" and "log_std".
+
+        Those of a gaussian are in units where a bounded action range is -1 to 1.
+        """
+        rows, single = self._rows(obs)
+        out = self._core.parameters(rows)
+        return {name: v[0] if single and name != "log_std" else v for name, v in out.items()}
+
+    def value(self, obs: Any) -> np.ndarray | np.floating:
+        """What the critic expects from here on, in units of the scaled reward: a scalar or [N]."""
+        rows, single = self._rows(obs)
+        values = self._core.value(rows)
+        return values[0] if single else values
+
+    def flatten(self, obs: Any) -> np.ndarray:
+        """The observation as the networks and an exported model take it: float32 [size], or [N, size] of a batch."""
+        rows, single = self._rows(obs)
+        return rows[0] if single else rows
+
+    def make_action(self, numbers: Any) -> Any:
+        """The action of the numbers that an exported model gives, [dims], or those of [N, dims].
+
+        Where action_kind is "discrete" these are a number, or [N].
+        """
+        array = np.asarray(numbers, dtype=np.float64)
+        dims, row = self._core.action_dims, 0 if self.action_kind == "discrete" else 1
+        if array.ndim not in (row, row + 1) or (row == 1 and array.shape[-1] != dims):
+            raise _core.ConfigError(
+                f"{self.env}: numbers of shape {array.shape} where those of actions belong: "
+                f"{'() or (N,)' if row == 0 else f'({dims},) or (N, {dims})'}"
+            )
+        return self._actions(array.reshape(-1, dims), array.ndim == row)
+
+    def _actions(self, numbers: np.ndarray, single: bool) -> Any:
+        if self._spaces:
+            return self._spaces.actions(numbers, single)
+        if self.action_kind == "box":
+            actions = numbers.astype(np.float32)
+        else:
+            actions = numbers.astype(np.int64)
+            actions = actions[:, 0] if self.action_kind == "discrete" else actions
+        return actions[0] if single else actions
+
+    def _rows(self, obs: Any) -> tuple[np.ndarray, bool]:
+        if self._is_row:
+            rows, single = self._plain_rows(obs)
+        else:
+            try:
+                rows, single = self._spaces.rows(obs)
+            except worker.Mistake as mistake:
+                raise _core.ConfigError(f"{self.env}: {mistake}") from None
+            with np.errstate(over="ignore"):
+                rows = np.ascontiguousarray(rows, dtype=np.float32)
+        if not np.isfinite(rows).all():
+            row, column = np.argwhere(~np.isfinite(rows))[0]
+            keys, index = self._spaces.place(int(column)) if self._spaces else ("", column)
+            raise _core.ConfigError(
+                f"{self.env}: the observation{keys} holds {rows[row, column]} at index {index}"
+                f"{'' if single else f' of row {row}'}: wanted finite numbers"
+            )
+        return rows, single
+
+    def _plain_rows(self, obs: Any) -> tuple[np.ndarray, bool]:
+        try:
+            with np.errstate(over="ignore"):
+                array = np.ascontiguousarray(obs, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise _core.ConfigError(f"{self.env}: the observation is {obs!r:.200}: wanted an array of numbers") from None
+        size = self.observation_size
+        if array.ndim not in (1, 2) or array.shape[-1] != size:
+            raise _core.ConfigError(
+                f"{self.env}: observations of shape {np.shape(obs)} where ({size},) or (N, {size}) belong"
+            )
+        return array.reshape(-1, size), array.ndim == 1
+
+    def __repr__(self) -> str:
+        return f"Policy({self.env!r}, {self.version} updates)"

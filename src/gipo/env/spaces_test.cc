@@ -1,0 +1,31 @@
+#include "gipo/env/spaces.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace gipo {
+namespace {
+
+TEST(Spaces, NativeTasksSayTheirsAsAWorkerDoes) {
+  EnvSpec spec;
+  spec.observation_size = 3;
+  const std::string row =
+      R"({"observation":{"kind":"Box","shape":[3],"low":null,"high":null,"dtype":"float32"},"action":)";
+  spec.action = ActionSpace::discrete(4);
+  EXPECT_EQ(native_spaces(spec), row + R"({"kind":"Discrete","shape":[],"dtype":"int64","n":4,"start":0}})");
+  spec.action = {ActionSpace::Kind::kMultiDiscrete, {2, 3}, {}, {}};
+  EXPECT_EQ(native_spaces(spec),
+            row + R"({"kind":"MultiDiscrete","shape":[2],"nvec":[2,3],"start":[0,0],"dtype":"int64"}})");
+  spec.action = ActionSpace::box({-2, -2}, {2, HUGE_VAL});
+  EXPECT_EQ(native_spaces(spec), row + R"({"kind":"Box","shape":[2],"low":-2.0,"high":[2.0,null],"dtype":"float32"}})");
+}
+
+TEST(Spaces, OfATaskThatWasAsked) {
+  EnvOptions env;
+  env.id = "CartPole-v1";
+  EXPECT_EQ(ask_spec(env, {}).spaces, native_spaces(ask_spec(env, {})));
+}
+
+}  // namespace
+}  // namespace gipo
