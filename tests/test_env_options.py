@@ -151,7 +151,7 @@ def test_what_cannot_be_kept_is_refused(gipo, record):
         ("env.options.a=[1, null]", "not valid TOML"),
         ("env.options.a..b=1", "unknown option env.options.a..b"),
         ("env.options.=1", "unknown option env.options.: wanted env.options.NAME"),
-        (f'env.options.a="{"x" * 20000}"', "the options of the task take 20003 bytes as TOML, at most 16384 are kept"),
+        (f'env.options.a="{"x" * 70000}"', "the options of the task take 70003 bytes as TOML, at most 65536 are kept"),
     ]:
         done = gipo("train", "--dry-run", "--set", setting, *settings(TASK))
         assert done.returncode == 2 and said in done.stderr, done.stderr
@@ -161,7 +161,7 @@ def test_what_cannot_be_kept_is_refused(gipo, record):
     cycle.append(cycle)
     for value, said in [
         (cycle, "more than 32 levels"), ({1: 2}, "its key 1 is no text"), (object(), "wanted None, True or False"),
-        (2**70, "wanted an integer of 64 bits"), ("\ud800", "UTF-8 is wanted"), ("x" * 20000, "at most 16384 are kept"),
+        (2**70, "wanted an integer of 64 bits"), ("\ud800", "UTF-8 is wanted"), ("x" * 70000, "at most 65536 are kept"),
     ]:  # fmt: skip
         with pytest.raises(library.ConfigError, match=said):
             library.train(TASK, env__options__a=value, progress=False)
