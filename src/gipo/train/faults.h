@@ -26,6 +26,9 @@ inline constexpr std::int64_t kMostFaults = 10;
 // By name: rejected segments of training, episodes of evaluations that were played again.
 using FaultCounts = std::map<std::string, std::uint64_t>;
 
+// Why segments were rejected: "every segment was rejected (2 worker_died, 1 reward_not_finite); the last: ...".
+std::string in_words(const FaultCounts& faults, const std::string& last);
+
 inline bool all_finite(std::span<const float> values) {
   for (const float v : values) {
     if (!std::isfinite(v)) return false;
