@@ -88,8 +88,9 @@ def test_terminated_and_truncated_stay_apart(gipo):
         assert episodes and {(e["length"], e["terminated"]) for e in episodes} == {(20, terminated)}
 
 
-def test_success_is_logged_at_any_step_and_at_the_last(gipo):
-    run = gipo.train("s", {"env.id": SAMPLES + "Succeeds", "eval.every_updates": 100, "eval.episodes": 4})
+@pytest.mark.parametrize("name", ["Succeeds", "IsSuccessful"])
+def test_success_is_logged_at_any_step_and_at_the_last(gipo, name):
+    run = gipo.train("s", {"env.id": SAMPLES + name, "eval.every_updates": 100, "eval.episodes": 4})
     episodes = json_lines(run / "episodes.jsonl")
     assert all(e["success"] for e in episodes)
     last = {e["episode"]: e["success_last"] for e in episodes}
@@ -180,10 +181,16 @@ def test_actions_of_every_space_are_in_it(gipo, name):
     (SAMPLES + "InfinityAtStep", ["the observation of step holds inf at index 1"]),
     (SAMPLES + "NanReward", ["the reward of step holds nan"]),
     (SAMPLES + "WrongShapeAtReset", ["shape (4,)", "wanted numbers of shape (3,)"]),
-    (SAMPLES + "OldReset", ["reset returned", "wanted a tuple of observation and info"]),
-    (SAMPLES + "FourValues", ["step returned", "terminated, truncated and info"]),
-    (SAMPLES + "TextSpace", ["is a Text: wanted Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple"]),
-    (SAMPLES + "SequenceAction", ["is a Sequence: wanted Box"]),
+    (SAMPLES + "OldReset", ["reset returned", "wanted a tuple of observation and info", "gym before 0.26", "shimmy"]),
+    (SAMPLES + "OldSeed", ["reset takes no seed", "gym before 0.26", "shimmy.GymV21CompatibilityV0"]),
+    (SAMPLES + "FourValues", ["step returned four values", "gym before 0.26", "terminated, truncated and info"]),
+    (SAMPLES + "ThreeValues", ["step returned", "wanted observation, reward, terminated, truncated and info"]),
+    (SAMPLES + "PettingZooParallel", ["a PettingZoo environment (parallel)", "gymnasium.Env", "one of the agents"]),
+    (SAMPLES + "PettingZooAec", ["a PettingZoo environment (AEC)", "gymnasium.Env", "one of the agents"]),
+    (SAMPLES + "TextSpace", ["the observation space is", "a Text: wanted Box, Discrete, MultiDiscrete, MultiBinary, or a"]),
+    (SAMPLES + "TextInside", ["the observation space['outer'][1] is Text(", "a Text: wanted Box"]),
+    (SAMPLES + "SequenceInside", ["the action space['tool'] is Sequence(", "a Sequence: wanted Box"]),
+    (SAMPLES + "SequenceAction", ["the action space is", "a Sequence: wanted Box"]),
     (SAMPLES + "MixedActions", ["has Box beside discrete parts"]),
     (SAMPLES + "WrongChoice", ["is [[4]]: wanted choices from [0] on, [4] of them"]),
     (SAMPLES + "RaisesAtStep", ["step raised RuntimeError", "sample_envs.py", "the wheel came off"]),
@@ -210,10 +217,11 @@ def test_what_is_wrong_is_named_before_the_run_begins(gipo, task, words):
 
 
 @pytest.mark.parametrize("name, code, words", [
-    ("RaisesLater", 2, ["step raised RuntimeError", "the wheel came off", "sample_envs.py"]),
-    ("WrongShapeLater", 2, ["the observation of step is shape (4,)", "wanted numbers of shape (3,)"]),
-    ("DiesLater", 1, ["died 3 times in a row (env.max_deaths)", "signal 11", "these are my last words"]),
-    ("NanLater", 1, ["all 32 segments were rejected because they held numbers that are not finite"]),
+    ("RaisesLater", 1, ["step raised RuntimeError", "the wheel came off", "sample_envs.py"]),
+    ("WrongShapeLater", 1, ["the observation of step is shape (4,)", "wanted numbers of shape (3,)"]),
+    ("DiesLater", 1, ["died 3 times in a row (env.max_deaths)", "signal 11", "these are my last words",
+                      "Fatal Python error: Segmentation fault", "sample_envs.py", "in step"]),
+    ("NanLater", 1, ["every segment was rejected (32 observation_not_finite)", "the last: environment", "not finite"]),
 ])
 def test_what_goes_wrong_later_ends_the_run_with_its_words(gipo, name, code, words):
     options = {"env.id": SAMPLES + name, "env.max_deaths": 3}

@@ -86,11 +86,11 @@ def test_arrays_broadcast_and_keep_their_type():
 
 def test_wrong_surrogates_are_refused():
     for name, options, said in [
-        ("gippo", {}, "gippo is not known (did you mean gipo?)"),
-        ("gipo", {"sigma": -1.0}, "surrogate.sigma = -1.0 is not accepted: wanted 0.001 to 1000"),
-        ("gipo", {"sgima": 1.0}, "unknown option surrogate.sgima (did you mean surrogate.sigma?)"),
+        ("gippo", {}, "name = 'gippo' is not known (did you mean gipo?)"),
+        ("gipo", {"sigma": -1.0}, "gipo.surrogate: sigma = -1.0 is not accepted: wanted 0.001 to 1000"),
+        ("gipo", {"sgima": 1.0}, "gipo.surrogate() got an unexpected keyword argument 'sgima'; did you mean 'sigma'?"),
         ("ppo", {"sigma": 1.0}, "ppo does not read sigma; its options: epsilon"),
-        ("gipo", {"sigma": "wide"}, 'surrogate.sigma = "wide" is not accepted: wanted number'),
+        ("gipo", {"sigma": "wide"}, "sigma = 'wide' is not accepted: wanted number"),
     ]:
         with pytest.raises(library.ConfigError, match=re.escape(said)) as raised:
             library.surrogate(name, **options)

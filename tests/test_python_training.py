@@ -68,6 +68,74 @@ def test_mistakes_are_told_as_on_the_command_line(gipo):
         library.train("no.toml")
 
 
+@pytest.mark.parametrize("arguments, said", [
+    ({"surrogate__sigm": 1}, "gipo.train() got an unexpected keyword argument 'surrogate__sigm'; did you mean "
+                             "'surrogate__sigma'?"),
+    ({"sigma": 1}, "gipo.train() got an unexpected keyword argument 'sigma'; did you mean 'surrogate__sigma'?"),
+    ({"surrogate__sigma": "x"}, "gipo.train: surrogate__sigma = 'x' is not accepted: wanted number"),
+    ({"learner__updates": True}, "gipo.train: learner__updates = True is not accepted: wanted integer"),
+    ({"seed": -1}, "gipo.train: seed = -1 is not accepted: wanted 0 to"),
+    ({"name": "a/b"}, "gipo.train: name = 'a/b' is not accepted: wanted a folder name"),
+    ({"env": "NoSuch-v1"}, "gipo.train: env: environment NoSuch-v1 is not known"),
+])  # fmt: skip
+def test_mistakes_name_the_argument_as_python_does(gipo, arguments, said):
+    with pytest.raises(library.ConfigError) as raised:
+        library.train(**arguments, progress=False)
+    assert str(raised.value).startswith(said)
+    assert "--" not in str(raised.value) and "gipo list" not in str(raised.value)
+    assert gipo.entries() == []
+
+
+def test_wrong_types_are_type_errors_that_name_the_argument(gipo):
+    for call, said in [
+        (lambda: library.train(3), "gipo.train: config must be a path or a dictionary, not int"),
+        (lambda: library.train(callback=3), "callback must be callable, not int"),
+        (lambda: library.resume(3), "gipo.resume: run must be a Run or a path, not int"),
+        (lambda: library.load(3), "gipo.load: run must be a Run or a path, not int"),
+        (lambda: library.resume(".", updates="x"), "gipo.resume: updates must be an int, not str"),
+        (lambda: library.iqm(3), "scores must be numbers by run, or by task and run, not int"),
+    ]:
+        with pytest.raises(TypeError, match=re.escape(said)):
+            call()
+    assert gipo.entries() == []
+
+
+def test_messages_of_existing_runs_name_arguments():
+    run = library.train(OPTIONS, name="a", progress=False)
+    with pytest.raises(library.ConfigError, match="choose another with name or run__dir, or .* with overwrite=True"):
+        library.train(OPTIONS, name="a", progress=False)
+    with pytest.raises(library.ConfigError, match="gipo.resume: updates = -3 is not accepted"):
+        library.resume(run, updates=-3)
+    with pytest.raises(library.ConfigError, match="^updates = 2 is not accepted: the run has made"):
+        library.resume(run, updates=2)
+
+
+def test_an_exception_in_an_environment_ends_a_run_that_has_begun(tmp_path, monkeypatch):
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(library.RunError, match="step raised RuntimeError(.|\n)*the wheel came off"):
+        library.train(OPTIONS | {"env.options.after": 20}, env="python:breaks:Breaks", progress=False)
+    with pytest.raises(library.ConfigError, match="the wheel came off"):  # tried out before anything is created
+        library.train(OPTIONS | {"env.options.after": 1}, env="python:breaks:Breaks", progress=False)
+
+
+BREAKS = """
+import gymnasium, numpy
+class Breaks(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    def __init__(self, after):
+        self.left = after
+    def reset(self, **named):
+        return numpy.zeros(2, numpy.float32), {}
+    def step(self, action):
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("the wheel came off")
+        return numpy.zeros(2, numpy.float32), 1.0, False, False, {}
+"""
+
+
 def test_existing_run_is_kept_unless_told():
     library.train(OPTIONS, name="a", progress=False)
     with pytest.raises(library.ConfigError, match="run folder runs/a exists"):
@@ -279,16 +347,19 @@ class NotebookStream(Stream):
 def test_progress_fits_where_it_is_shown(stream, refreshed):
     line = TrainingLine(stream)
     line.start("name", "name: window 3")
-    figures = {"update": 50, "updates": 100, "env_steps": 400, "seconds": 2.0, "return_mean": 12.34, "gap_mean": 7.0}
+    figures = {"update": 50, "updates": 100, "env_steps": 4000, "seconds": 40.0, "return_mean": 12.34, "gap_mean": 7.0}
     line.show(figures)
-    line.show(figures | {"update": 100, "seconds": 4.0, "return_mean": float("nan")})
+    line.show(figures | {"update": 75, "env_steps": 4200, "seconds": 41.0, "return_mean": 0.001234})
+    line.show(figures | {"update": 100, "env_steps": 4400, "seconds": 42.0, "return_mean": float("nan")})
     line.close()
     text = stream.getvalue()
     first, *shown = re.split("[\r\n]+", text.strip())
     assert first == "name: window 3"
-    assert shown[0].strip() == "name  50%  200 env steps/s  25 updates/s  return 12.3  gap 7  ETA 2s"
-    assert shown[1].strip() == "name 100%  100 env steps/s  25 updates/s  return -  gap 7  4s"
-    assert text.count("\r") == (2 if refreshed else 0) and text.endswith("\n") and "\x1b" not in text
+    # What came before the first update seen, a warm-up or an earlier run, is no part of the rates and of the time left.
+    assert shown[0].strip() == "name  50%  - env steps/s  - updates/s  return 12.3  gap 7  ETA -"
+    assert shown[1].strip() == "name  75%  200 env steps/s  25 updates/s  return 0.00123  gap 7  ETA 1s"
+    assert shown[2].strip() == "name 100%  200 env steps/s  25 updates/s  return -  gap 7  42s"
+    assert text.count("\r") == (3 if refreshed else 0) and text.endswith("\n") and "\x1b" not in text
 
 
 def test_a_run_that_cannot_save_its_environments_says_so_at_the_start(capfd):

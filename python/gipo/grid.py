@@ -7,6 +7,7 @@ from typing import Any
 
 from gipo import _core
 from gipo.objective import Surrogate
+from gipo.options import in_pythons_words
 
 STATES, RIGHT = 3, 3  # of the grid; the component of theta that the paper shows
 BEHAVIOURS = ("A", "B", "C")
@@ -25,7 +26,8 @@ def grid_study(
     rows: list[dict[str, Any]] = []
     named = []
     for text in behaviours:
-        name, mixture, probabilities = _core.grid_behaviour(text)
+        with in_pythons_words("gipo.grid_study", {}, {}):
+            name, mixture, probabilities = _core.grid_behaviour(text)
         named.append({"name": name, "mixture": mixture, "probabilities": list(probabilities)})
         for surrogate in _paper() if surrogates is None else surrogates:
             for state in (*range(STATES), None):
@@ -46,7 +48,8 @@ def grid_optimum(family: str, behaviour: str = "B", discount: float = 0.9, compo
     _check_discount(discount)
     if component not in ("right", "all"):
         raise _core.ConfigError(f"component = {component} is not accepted: wanted right or all")
-    return _core.grid_optimum(family, behaviour, discount, component == "all")
+    with in_pythons_words("gipo.grid_optimum", {}, {}):
+        return _core.grid_optimum(family, behaviour, discount, component == "all")
 
 
 def _paper() -> list[Surrogate]:

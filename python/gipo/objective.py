@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gipo import _core
-from gipo.options import Value, check_range, plain
+from gipo.options import Value, check_range, in_pythons_words, plain
 
 MAX_LOG_RATIO = 20.0  # log ratios are clamped to this before anything is computed from them
 
@@ -23,7 +23,10 @@ class Surrogate:
     def __init__(self, name: str, **options: Value) -> None:
         self.name = name
         self.options = options
-        self._core = _core.Surrogate(name, {key: plain(key, v, "gipo.surrogate") for key, v in options.items()})
+        values = {key: plain(key, v, "gipo.surrogate") for key, v in options.items()}
+        given = {f"surrogate.{key}": v for key, v in {"name": name, **values}.items()}
+        with in_pythons_words("gipo.surrogate", {key: key.removeprefix("surrogate.") for key in given}, given):
+            self._core = _core.Surrogate(name, values)
 
     @property
     def clips_to_zero(self) -> bool:

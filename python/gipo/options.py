@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
 
 from gipo import _core
+
+# How messages of the library call what is an argument here.
+FLAGS = {
+    "--name or --set run.dir=...": "name or run__dir", "with --overwrite": "with overwrite=True",
+    "--overwrite: ": "overwrite=True: ", "--updates: ": "gipo.resume: ", "--behaviour ": "behaviour ",
+}
 
 Value = bool | int | float | str | list[int] | list[float]
 
@@ -45,6 +53,36 @@ def plain(key: str, value: Any, where: str = "gipo.train") -> Value:
     raise _core.ConfigError(
         f"{where}: {key} = {value!r} is not accepted: wanted True or False, a number, text or a list of numbers"
     )
+
+
+@contextlib.contextmanager
+def in_pythons_words(where: str, spelled: Mapping[str, str], given: Mapping[str, Value]) -> Iterator[None]:
+    """Lets what the library refuses name the caller's arguments: `spelled` has them by the full name of the option.
+
+    Options that came from a file or a dictionary keep the name that they have there.
+    """
+    try:
+        yield
+    except _core.ConfigError as error:
+        raise _core.ConfigError(_translated(str(error), where, spelled, given)) from None
+
+
+def _translated(text: str, where: str, spelled: Mapping[str, str], given: Mapping[str, Value]) -> str:
+    unknown = re.match(r"[^:]*: unknown option (\S+?)(?: \(did you mean (\S+?)\?\))?; ", text)
+    if unknown and unknown[1] in spelled:
+        word, near = spelled[unknown[1]], unknown[2]
+        if near and where == "gipo.surrogate":  # the group goes without saying
+            near = near.removeprefix("surrogate.")
+        hint = f"; did you mean {near.replace('.', '__')!r}?" if near else ""
+        return f"{where}() got an unexpected keyword argument {word!r}{hint}; docs/options.md has all options"
+    for key, word in spelled.items():
+        named = re.escape(key)
+        if key in given:  # the value as Python writes it
+            text = re.sub(rf"(?<![\w.]){named} = .*?(?= is not )", lambda _: f"{word} = {given[key]!r}", text)
+        text = re.sub(rf"(?<![\w.]){named}(?![\w.])", word, text)
+    for flag, argument in FLAGS.items():
+        text = text.replace(flag, argument)
+    return text
 
 
 def check_range(name: str, value: Any, low: float, high: float) -> None:

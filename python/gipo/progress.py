@@ -20,7 +20,12 @@ def in_time(seconds: float) -> str:
 
 
 def in_words(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+    """Three significant digits, all of a larger whole number; "-" where there is none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if abs(value) < 1e-4:
+        return f"{value:.2e}" if value else "0"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
 class ProgressLine:
@@ -42,7 +47,7 @@ class ProgressLine:
         line = f"{100 * fraction:3.0f}%  {done}/{self._total} runs"
         for run in running:
             line += f"  {run.spec.name} {100 * run.fraction:.0f}% return {in_words(run.episode_return)}"
-        if fraction > 0:
+        if fraction >= 0.01:  # before, the warm-up is most of the time
             line += f"  ETA {in_time((now - self._start) * (1 - fraction) / fraction)}"
         if self._terminal:
             # A line that wraps could not be refreshed in place.
@@ -79,6 +84,9 @@ class TrainingLine:
         self._refreshed = self._terminal or type(self._stream).__module__.startswith("ipykernel")
         self._name = ""
         self._width = 0  # of the refreshed line that stands there
+        # Where updates began, as far as it was seen: the warm-up before, and what a run had made before it was resumed,
+        # say nothing of the time that an update takes.
+        self._first: dict[str, float] | None = None
         self.interval = 0.2 if self._refreshed else 5.0  # seconds
 
     def start(self, name: str, opening: str) -> None:
@@ -86,15 +94,7 @@ class TrainingLine:
         print(opening, file=self._stream, flush=True)
 
     def show(self, figures: dict[str, float]) -> None:
-        seconds = max(figures["seconds"], 1e-9)
-        done = figures["update"] / figures["updates"]
-        left = in_time(seconds) if done == 1 else f"ETA {in_time(seconds * (1 - done) / done)}"
-        mean = figures["return_mean"]
-        line = (
-            f"{self._name} {100 * done:3.0f}%  {figures['env_steps'] / seconds:.0f} env steps/s  "
-            f"{figures['update'] / seconds:.0f} updates/s  return {in_words(None if math.isnan(mean) else mean)}  "
-            f"gap {figures['gap_mean']:.0f}  {left}"
-        )
+        line = self._text(figures)
         if not self._refreshed:
             print(line, file=self._stream, flush=True)
             return
@@ -102,6 +102,23 @@ class TrainingLine:
             line = line[: shutil.get_terminal_size().columns - 1]
         print("\r" + line.ljust(self._width), end="", file=self._stream, flush=True)
         self._width = len(line)
+
+    def _text(self, figures: dict[str, float]) -> str:
+        if self._first is None or figures["update"] <= self._first["update"]:
+            self._first = dict(figures)
+        since = {name: figures[name] - self._first[name] for name in ("update", "env_steps", "seconds")}
+        known = since["update"] > 0 and since["seconds"] > 0
+
+        def rate(name: str) -> str:
+            return f"{since[name] / since['seconds']:.0f}" if known else "-"
+
+        left = figures["updates"] - figures["update"]
+        eta = in_time(since["seconds"] / since["update"] * left) if known else "-"
+        return (
+            f"{self._name} {100 * figures['update'] / figures['updates']:3.0f}%  {rate('env_steps')} env steps/s  "
+            f"{rate('update')} updates/s  return {in_words(figures['return_mean'])}  gap {figures['gap_mean']:.0f}  "
+            f"{f'ETA {eta}' if left else in_time(figures['seconds'])}"
+        )
 
     def close(self) -> None:
         """Leaves the refreshed line standing; whoever prints next begins on an empty one."""

@@ -83,6 +83,8 @@ def _tasks(scores: Scores) -> list[list[float]]:
     """As [task][run]."""
     if isinstance(scores, Mapping):
         rows = list(scores.values())
+    elif not hasattr(scores, "__len__"):
+        raise TypeError(f"scores must be numbers by run, or by task and run, not {type(scores).__name__}")
     elif np.ndim(scores[0] if len(scores) else 0.0) == 0:  # type: ignore[index, arg-type]
         rows = [scores]
     else:

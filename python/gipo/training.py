@@ -15,7 +15,7 @@ import numpy as np
 
 from gipo import _core
 from gipo.envs import env_id, workers_find
-from gipo.options import flatten
+from gipo.options import flatten, in_pythons_words
 from gipo.progress import TrainingLine
 from gipo.runs import Record, read_jsonl, read_summary
 
@@ -176,15 +176,22 @@ def train(
     given: dict[str, Any] = {}
     if isinstance(config, Mapping):
         given |= flatten(config)
-    given |= flatten(options)
+    elif not isinstance(config, (str, PathLike, type(None))):
+        raise TypeError(f"gipo.train: config must be a path or a dictionary, not {type(config).__name__}")
+    keywords = flatten(options)
+    spelled = {key: key.replace(".", "__") for key in keywords}
+    given |= keywords
     if isinstance(env, Mapping):
         given |= flatten({"env": env})
     elif env is not None:
         given["env.id"] = env_id(env)
-    given |= flatten({"run.seed": seed, "run.name": name})
+        spelled["env.id"] = "env"
+    named = flatten({"run.seed": seed, "run.name": name})
+    spelled |= {key: key.removeprefix("run.") for key in named}
+    given |= named
     path = "" if config is None or isinstance(config, Mapping) else fspath(config)
     words = [repr(path)] * bool(path) + [f"{key.replace('.', '__')}={value!r}" for key, value in given.items()]
-    with _listening(progress, callback) as listeners:
+    with in_pythons_words("gipo.train", spelled, given), _listening(progress, callback) as listeners:
         folder = _core.train(path, list(given.items()), overwrite, f"gipo.train({', '.join(words)})", listeners)
     return Run(folder)
 
@@ -197,18 +204,29 @@ def resume(
     progress: bool = True,
 ) -> Run:
     """Goes on with a run from its newest whole checkpoint; `updates` lengthens it. The rest as in `train`."""
-    path = str(Path(run))
+    path = str(Path(_path("gipo.resume", run)))
     if not Path(path).is_dir():
         raise _core.ConfigError(f"{path}: no such run folder")
+    if updates is not None and (isinstance(updates, bool) or not isinstance(updates, (int, np.integer))):
+        raise TypeError(f"gipo.resume: updates must be an int, not {type(updates).__name__}")
     command = f"gipo.resume({path!r}{'' if updates is None else f', {updates}'})"
-    with _listening(progress, callback) as listeners:
-        folder = _core.resume(path, updates, command, listeners)
+    words = in_pythons_words("gipo.resume", {"learner.updates": "updates"}, {})
+    with words, _listening(progress, callback) as listeners:
+        folder = _core.resume(path, None if updates is None else int(updates), command, listeners)
     return Run(folder)
+
+
+def _path(where: str, run: Any) -> str:
+    if not isinstance(run, (str, PathLike)):
+        raise TypeError(f"{where}: run must be a Run or a path, not {type(run).__name__}")
+    return fspath(run)
 
 
 @contextlib.contextmanager
 def _listening(progress: bool, callback: Callback | None) -> Iterator[_core.Listeners]:
     """What a run that goes on inside calls; workers that it starts find what this process can import."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, not {type(callback).__name__}")
     line = TrainingLine() if progress else None
 
     def warn(text: str) -> None:
@@ -228,10 +246,10 @@ def _listening(progress: bool, callback: Callback | None) -> Iterator[_core.List
 
 def load(run: str | PathLike[str] | Run) -> Policy:
     """The trained policy of a run folder, or of a policy.safetensors alone."""
-    return Policy(run)
+    return Policy(_path("gipo.load", run))
 
 
 def export(run: str | PathLike[str] | Run, file: str | PathLike[str]) -> Path:
     """Writes the policy of a run for other programs: NAME.onnx, or its weights as NAME.safetensors."""
-    _core.export_policy(fspath(run), fspath(file))
+    _core.export_policy(_path("gipo.export", run), fspath(file))
     return Path(file)

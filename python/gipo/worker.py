@@ -7,6 +7,7 @@ command of every slot is to be carried out, and one that goes back that it was. 
 """
 
 import difflib
+import faulthandler
 import importlib
 import importlib.util
 import json
@@ -26,6 +27,9 @@ NONE, STEP, STEP_AND_RESTART, STEP_AND_LEAVE, RESET, SEEDED_RESET = range(6)  # 
 TERMINATED, TRUNCATED, STARTED = 1, 2, 4  # bits of its answer
 NO_SUCCESS = -1  # where info does not say
 PARTS = ("choices", "low", "high")
+OLD_GYM = ("that is the interface of gym before 0.26. Wrap the environment as shimmy.GymV21CompatibilityV0(env=...), from "
+           "the package shimmy[gym-v21], or change it: reset(seed=None, options=None) returns observation and info, step "
+           "returns observation, reward, terminated, truncated and info")
 
 
 class Mistake(Exception):
@@ -60,16 +64,23 @@ def answer(kind, value):
 # Spaces. An observation becomes a row of numbers, in the order of gymnasium.spaces.flatten; an action is made from one.
 
 
-def kind_of(space):
+def kind_of(space, where="the space"):
     """By name and not by class: EnvPool and others bring spaces of their own."""
     names = {base.__name__ for base in type(space).__mro__}
     for name in ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple"):
         if name in names:
             return name
     raise Mistake(
-        f"the space {space} is a {type(space).__name__}: wanted Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
+        f"{where} is {space}, a {type(space).__name__}: wanted Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or "
         "Tuple of these"
     )
+
+
+def check_space(space, where):
+    """Refuses a space that is of no use here, by the key under which it stands."""
+    if kind_of(space, where) in ("Dict", "Tuple"):
+        for key, part in parts_of(space):
+            check_space(part, f"{where}[{key!r}]")
 
 
 def parts_of(space):
@@ -217,6 +228,15 @@ def load_module(name):
         raise UserCode(f"importing {name}") from error
 
 
+def refuse_many_agents(env, made_by):
+    """PettingZoo's environments have all that is looked for, but for each agent."""
+    if hasattr(env, "possible_agents") or hasattr(env, "agent_iter"):
+        sort = "AEC" if hasattr(env, "agent_iter") else "parallel"
+        raise Mistake(f"{made_by} returned {env!r:.200}, a PettingZoo environment ({sort}) for several agents: wanted a "
+                      "gymnasium.Env, which has one. Write one around it that plays one of the agents and lets policies "
+                      "of its own choose the actions of the others")
+
+
 def factory_maker(name, options):
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
@@ -236,6 +256,7 @@ def factory_maker(name, options):
         if lacking:
             raise Mistake(f"{attribute} returned {env!r:.200}: wanted an environment as gymnasium.Env is; this has no "
                           f"{', '.join(lacking)}")
+        refuse_many_agents(env, attribute)
         return env
 
     return make
@@ -251,6 +272,8 @@ class Singles:
             name, setup["options"])
         self.envs = [make() for _ in range(setup["count"])]
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+        check_space(self.observation_space, "the observation space")
+        check_space(self.action_space, "the action space")
         self.actions = action_maker(self.action_space)
         # Most observations: an array that is a row already.
         box = kind_of(self.observation_space) == "Box" and len(self.observation_space.shape) == 1
@@ -264,9 +287,12 @@ class Singles:
         try:
             result = self.envs[i].reset() if seed is None else self.envs[i].reset(seed=seed)
         except (Exception, SystemExit) as error:
+            if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error):
+                raise Mistake(f"reset takes no seed ({error}): {OLD_GYM}") from None
             raise UserCode("reset") from error
         if not (isinstance(result, tuple) and len(result) == 2):
-            raise Mistake(f"reset returned {result!r:.200}: wanted a tuple of observation and info")
+            old = "" if result is None or isinstance(result, tuple) else f"; an observation alone: {OLD_GYM}"
+            raise Mistake(f"reset returned {result!r:.200}: wanted a tuple of observation and info{old}")
         return self.row(result[0], "the observation of reset")
 
     def carry_out(self, slots):
@@ -285,8 +311,10 @@ class Singles:
                 raise UserCode("step") from error
             try:
                 observation, rewards[i], terminated, truncated, info = result
-                success = info.get("success") if info else None
+                success = info.get("success", info.get("is_success")) if info else None
             except (TypeError, ValueError, AttributeError):
+                if isinstance(result, tuple) and len(result) == 4:
+                    raise Mistake(f"step returned four values, {result!r:.200}: {OLD_GYM}") from None
                 raise Mistake(f"step returned {result!r:.300}: wanted observation, reward, terminated, truncated and "
                               "info, the reward a number, info a dict") from None
             observations[i] = observation if getattr(observation, "shape", None) == flat else self.row(
@@ -329,6 +357,8 @@ class Pool:
         if spec.config.max_num_players > 1:
             raise Mistake(f"{name} has {spec.config.max_num_players} players: wanted an environment of one")
         self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
+        check_space(self.observation_space, "the observation space")
+        check_space(self.action_space, "the action space")
         self.actions = action_maker(self.action_space)
         self.engine = f"EnvPool {envpool.__version__}"
         self.pool = None
@@ -359,7 +389,8 @@ class Pool:
         at = info["env_id"]
         slots.observation[at] = flatten(self.observation_space, observation, "the observation of step", len(at))
         slots.reward[at] = reward
-        slots.success[at] = info["success"] > 0 if "success" in info else NO_SUCCESS
+        success = info.get("success", info.get("is_success"))
+        slots.success[at] = NO_SUCCESS if success is None else np.asarray(success) > 0
         ends = terminated * TERMINATED | truncated * TRUNCATED
         slots.flags[at] = ends
         again = (command[at] == STEP_AND_LEAVE) | ((command[at] == STEP_AND_RESTART) & (ends != 0))
@@ -428,6 +459,7 @@ def serve():
 
 
 def main():
+    faulthandler.enable()  # native code that crashes leaves the stack of Python that called it
     try:
         serve()
     except Mistake as mistake:

@@ -62,6 +62,14 @@ class Succeeds(Base):
         return *rest, info | {"success": float(self.steps == self.length // 2 or at_last)}
 
 
+class IsSuccessful(Succeeds):
+    """The same under the other name that packages use."""
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, {"is_success": info["success"]}
+
+
 class Truncates(Base):
     def step(self, action):
         observation, reward, ends, _, info = super().step(action)
@@ -144,8 +152,50 @@ class FourValues(Base):
         return self.seen(), 1.0, False, {}
 
 
+class ThreeValues(Base):
+    def step(self, action):
+        return self.seen(), 1.0, False
+
+
+class OldSeed(Base):
+    def reset(self):
+        return np.zeros(3, np.float32)
+
+
+class PettingZooParallel:
+    """As pettingzoo.ParallelEnv is: spaces for each agent, dictionaries by agent."""
+
+    possible_agents = agents = ["a", "b"]
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 1, (3,))
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        return {agent: np.zeros(3) for agent in self.agents}, {}
+
+    def step(self, actions):
+        raise NotImplementedError
+
+
+class PettingZooAec(PettingZooParallel):
+    def agent_iter(self):
+        return iter(self.agents)
+
+
 class TextSpace(Base):
     observation_space = spaces.Text(5)
+
+
+class TextInside(Base):
+    observation_space = spaces.Dict({
+        "inner": spaces.Box(-1, 1, (3,)), "outer": spaces.Tuple([spaces.Discrete(2), spaces.Text(5)])})
+
+
+class SequenceInside(Base):
+    action_space = spaces.Dict({"arm": spaces.Discrete(2), "tool": spaces.Sequence(spaces.Discrete(2))})
 
 
 class SequenceAction(Base):

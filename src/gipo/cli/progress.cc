@@ -21,23 +21,38 @@ std::string in_time(double seconds) {
   return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
 }
 
+std::string in_digits(double value) {
+  const double size = std::abs(value);
+  if (size == 0 || !std::isfinite(value)) return fmt::format("{}", value);
+  if (size < 1e-4) return fmt::format("{:.2e}", value);
+  return fmt::format("{:.{}f}", value, std::max(0, 2 - static_cast<int>(std::floor(std::log10(size)))));
+}
+
 ProgressLine::ProgressLine(std::string name, bool quiet)
     : name_(std::move(name)), quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 ProgressLine::~ProgressLine() { end(); }
 
+std::string ProgressLine::text(const Progress& p) {
+  if (!first_ || p.update <= first_->update) first_ = p;
+  const double updates = static_cast<double>(p.update - first_->update), seconds = p.seconds - first_->seconds;
+  const bool known = updates > 0 && seconds > 0;
+  const auto rate = [&](double count) { return known ? fmt::format("{:.0f}", count / seconds) : "-"; };
+  const std::string left =
+      known ? in_time(seconds / updates * static_cast<double>(p.updates - p.update)) : std::string("-");
+  return fmt::format("{} {:3.0f}%  {} env steps/s  {} updates/s  return {}  gap {:.0f}  {}", name_,
+                     100 * static_cast<double>(p.update) / static_cast<double>(p.updates),
+                     rate(static_cast<double>(p.env_steps - first_->env_steps)), rate(updates),
+                     std::isnan(p.recent_return) ? "-" : in_digits(p.recent_return), p.gap_mean,
+                     p.update == p.updates ? in_time(p.seconds) : "ETA " + left);
+}
+
 void ProgressLine::show(const Progress& p) {
   const bool last = p.update == p.updates;
+  const std::string line = text(p);  // always: it takes note of where updates began
   const double interval = terminal_ ? kTerminalInterval : kPlainInterval;
   if (quiet_ || (!last && p.seconds - shown_at_ < interval)) return;
   shown_at_ = p.seconds;
-  const double done = static_cast<double>(p.update) / static_cast<double>(p.updates);
-  const double rate = p.seconds > 0 ? 1.0 / p.seconds : 0.0;
-  const std::string line =
-      fmt::format("{} {:3.0f}%  {:.0f} env steps/s  {:.0f} updates/s  return {}  gap {:.0f}  {}", name_, 100 * done,
-                  static_cast<double>(p.env_steps) * rate, static_cast<double>(p.update) * rate,
-                  std::isnan(p.recent_return) ? "-" : fmt::format("{:.1f}", p.recent_return), p.gap_mean,
-                  last ? in_time(p.seconds) : "ETA " + in_time(p.seconds * (1 - done) / done));
   std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
   std::fflush(stderr);
   open_ = terminal_;

@@ -28,7 +28,7 @@ std::string in_words(const ReturnStats& s) {
   const std::string success =
       s.success_rate ? fmt::format(", success {:.2f}, at the last step {:.2f}", *s.success_rate, *s.success_rate_last)
                      : "";
-  return fmt::format("{:.1f} +- {:.1f} ({} episodes{})", s.mean, s.std, s.episodes, success);
+  return fmt::format("{} +- {} ({} episodes{})", in_digits(s.mean), in_digits(s.std), s.episodes, success);
 }
 
 bool ended_well(const RunSummary& s) { return s.ended == "finished" || s.ended == "solved"; }

@@ -20,6 +20,13 @@ constexpr Actor::Fault kBadStart{"start_not_finite", "a first observation that i
 
 }  // namespace
 
+std::string in_words(const FaultCounts& faults, const std::string& last) {
+  if (faults.empty()) return "no segment is finished";
+  std::string counts;
+  for (const auto& [name, count] : faults) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", count, name);
+  return fmt::format("every segment was rejected ({}); the last: {}", counts, last);
+}
+
 Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation)
     : plan_(plan),
       index_(index),

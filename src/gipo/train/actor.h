@@ -31,6 +31,9 @@ struct Episode {
 // Rejected segments by the name of their fault.
 using FaultCounts = std::map<std::string, std::uint64_t>;
 
+// Why segments were rejected: "every segment was rejected (2 worker_died, 1 reward_not_finite); the last: ...".
+std::string in_words(const FaultCounts& faults, const std::string& last);
+
 // Steps several environments together, one inference for all, and fills one segment per environment. Owned by one
 // thread at a time; the same code serves lockstep and async.
 class Actor {

@@ -78,10 +78,10 @@ void prepare_batches(std::int64_t next, ReplayBuffer& replay, Shared& shared) {
   for (; shared.pacer.wait_to_update(next); ++next) {
     const std::optional<Batch*> batch = shared.free_batches.pop();
     if (!batch) return;
-    if (!replay.sample(**batch))
-      throw RunError(
-          "the replay is empty after the warm-up: every segment was rejected "
-          "because it held numbers that are not finite");
+    if (!replay.sample(**batch)) {
+      const std::lock_guard lock(shared.mutex);
+      throw RunError("the replay is empty after the warm-up: " + in_words(shared.faults, shared.last_fault));
+    }
     if (!shared.ready_batches.push(*batch)) return;
   }
 }

@@ -86,9 +86,7 @@ void Trainer::run_lockstep() {
     if (!plan_.on_policy()) set_scales();
     if (!replay_.sample(batch)) {
       throw RunError(
-          fmt::format("the replay is empty after {} env steps: all {} segments were rejected because they "
-                      "held numbers that are not finite",
-                      env_steps_, rejected_));
+          fmt::format("the replay is empty after {} env steps: {}", env_steps_, in_words(faults_, last_fault_)));
     }
     update(batch);
     if (evaluation_due()) {

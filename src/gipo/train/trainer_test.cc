@@ -423,5 +423,11 @@ TEST_F(Training, ActorGoesOnIdenticallyAfterSaveAndLoad) {
   EXPECT_EQ(after_one.bytes(), after_two.bytes());
 }
 
+TEST_F(Training, AnEmptyReplayIsExplainedByTheFaultsThatThereWere) {
+  EXPECT_EQ(in_words({{"start_not_finite", 1}, {"worker_died", 2}}, "it was ended by signal 11"),
+            "every segment was rejected (1 start_not_finite, 2 worker_died); the last: it was ended by signal 11");
+  EXPECT_EQ(in_words({}, ""), "no segment is finished");
+}
+
 }  // namespace
 }  // namespace gipo

@@ -78,8 +78,8 @@ void write_some_action(const ActionSpace& space, std::span<double> action) {
   }
 }
 
-[[noreturn]] void throw_error(const std::string& id, const Json& value) {
-  throw Error(fmt::format("{}: {}", id, value.value("text", "it failed without a word")));
+std::string in_words(const std::string& id, const Json& error) {
+  return fmt::format("{}: {}", id, error.value("text", "it failed without a word"));
 }
 
 EnvSpec ask(const EnvOptions& env, const std::string& python, const Json& setup) {
@@ -93,7 +93,7 @@ EnvSpec ask(const EnvOptions& env, const std::string& python, const Json& setup)
                       env.id, python));
     }
     if (!a) throw Error(fmt::format("{}: the worker that was to try it out died: {}", env.id, process.last_words()));
-    if (a->kind == 'E') throw_error(env.id, a->value);
+    if (a->kind == 'E') throw Error(in_words(env.id, a->value));
     GIPO_CHECK(a->kind == wanted);
     return a->value;
   };
@@ -205,12 +205,13 @@ void Bridge::settle(std::size_t index) {
 
 bool Bridge::finish_round(Worker& worker) {
   while (const std::optional<WorkerProcess::Answer> answer = worker.process->wait()) {
-    if (answer->kind == 'E') throw_error(spec_.id, answer->value);
+    // It worked when it was tried out, so that the run ends here and the config may be right.
+    if (answer->kind == 'E') throw RunError(in_words(spec_.id, answer->value));
     if (answer->kind == 'S') {
       EnvOptions env;
       env.id = spec_.id;
       if (!same_spaces(read_spec(answer->value, env), spec_)) {
-        throw Error(fmt::format("{}: its spaces are not those it had when the run began", spec_.id));
+        throw RunError(fmt::format("{}: its spaces are not those it had when the run began", spec_.id));
       }
       continue;
     }

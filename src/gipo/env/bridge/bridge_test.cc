@@ -195,7 +195,7 @@ TEST_F(BridgeTest, AnExceptionIsTheUsersTraceback) {
   try {
     step(*envs[0], 3);
     FAIL() << "nothing thrown";
-  } catch (const Error& e) {
+  } catch (const RunError& e) {
     const std::string text = e.what();
     EXPECT_NE(text.find("step raised ValueError"), std::string::npos) << text;
     EXPECT_NE(text.find("sample.py"), std::string::npos) << text;

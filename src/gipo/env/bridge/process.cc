@@ -232,6 +232,10 @@ std::string WorkerProcess::last_words() {
   std::string said(static_cast<std::size_t>(size), '\0');
   const ssize_t got = ::pread(errors_, said.data(), said.size(), file.st_size - size);
   said.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  // After a crash faulthandler writes the stack; the frames of the worker's own source say nothing to a user.
+  for (std::size_t at; (at = said.find("  File \"<string>\", line")) != std::string::npos;) {
+    said.erase(at, std::min(said.find('\n', at), said.size() - 1) + 1 - at);
+  }
   while (!said.empty() && said.back() == '\n') said.pop_back();
   return text + "; it had written:\n" + said;
 }
