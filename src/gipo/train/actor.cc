@@ -14,6 +14,7 @@ namespace gipo {
 namespace {
 
 constexpr std::int64_t kMostFaults = 10;
+constexpr std::size_t kMostSpare = 2;  // segments kept for each environment: a steady loop needs no more
 constexpr Actor::Fault kBadReward{"reward_not_finite", "a reward that is not finite"};
 constexpr Actor::Fault kBadObservation{"observation_not_finite", "an observation that is not finite"};
 constexpr Actor::Fault kBadStart{"start_not_finite", "a first observation that is not finite"};
@@ -207,7 +208,7 @@ void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
       ++faults_["segment_not_finite"];
       last_fault_ = fmt::format("a segment of environment {} held a log-prob or value that is not finite", s.actor);
     }
-    spare_.push_back(std::move(s));
+    if (spare_.size() < kMostSpare * slots_.size()) spare_.push_back(std::move(s));
   }
   finished_.clear();
   episodes.insert(episodes.end(), episodes_.begin(), episodes_.end());

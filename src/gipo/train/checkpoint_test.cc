@@ -48,7 +48,7 @@ class Checkpoints : public ::testing::Test {
     said_.clear();
     const std::optional<Checkpoint> found = newest_checkpoint(folder_, said_);
     if (!found) return -1;
-    EXPECT_EQ(found->files, small(found->update).files);
+    EXPECT_EQ(read_checkpoint(found->path).files, small(found->update).files);
     return found->update;
   }
   // That the newest checkpoint is now passed over with one line, and the one before taken.
@@ -257,7 +257,7 @@ TEST_F(Checkpoints, ThreadOfTheWriterEndsWithAllOnDisk) {
     CheckpointWriter writer(folder_, 2);
     for (std::int64_t update = 1; update <= 30; ++update) writer.submit(small(update));
     writer.finish();
-    EXPECT_EQ(newest(), 30) << "one that waits may be replaced by the next, the last is not";
+    EXPECT_EQ(newest(), 30) << "each waits for the one before";
     EXPECT_TRUE(writer.take_warnings().empty());
     writer.submit(small(31));
   }
