@@ -29,6 +29,13 @@ struct ActionSpace {
   }
 };
 
+// What environments of a task take of memory, in bytes, as one that was made showed it.
+struct EnvMemory {
+  double each = 0;             // of an environment; in a worker, of each but its first
+  double worker = 0;           // of a process, for tasks of Python packages, with its first environment
+  double worker_programs = 0;  // what all of those share: Python, libraries
+};
+
 // What is known of a task before any instance of it exists.
 struct EnvSpec {
   std::string id;
@@ -40,6 +47,7 @@ struct EnvSpec {
   // What simulates the task where this library does not, with version and model; known of an instance alone.
   std::string engine = {};
   bool saves_state = true;  // false: a resumed run begins new episodes
+  EnvMemory memory = {};    // known of an instance alone
 };
 
 inline constexpr std::int8_t kNoSuccess = -1;
@@ -97,6 +105,8 @@ class Env {
   // oracle tests do.
   virtual void save_physics(ByteWriter& out) const = 0;
   virtual void load_physics(ByteReader& in) = 0;
+  // Beside the object itself, about.
+  virtual double memory_bytes() const { return 0; }
   // How the process ended that kWorkerDied speaks of.
   virtual std::string last_death() const { return {}; }
 

@@ -70,7 +70,12 @@ OptionValues task_options(const std::string& id, const OptionValues& given) {
 }
 
 EnvSpec ask_spec(const EnvOptions& env, const OptionValues& options) {
-  return is_bridged(env.id) ? bridged_spec(env, options) : make_env(env.id, env.time_limit, options)->spec();
+  if (is_bridged(env.id)) return bridged_spec(env, options);
+  const std::unique_ptr<Env> one = make_env(env.id, env.time_limit, options);
+  EnvSpec spec = one->spec();
+  constexpr double kObject = 4096;  // with the tables of its description
+  spec.memory.each = kObject + one->memory_bytes();
+  return spec;
 }
 
 std::vector<std::unique_ptr<Env>> make_envs(const EnvSpec& spec, const EnvOptions& env, const OptionValues& options,

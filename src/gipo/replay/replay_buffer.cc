@@ -28,7 +28,7 @@ ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
     : shape_(shape), random_(random), moments_(shape.observation_size) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0);
   grow(first_rows(shape));
-  records_.resize(shape.capacity / shape.segment_length + 1);
+  records_.grow(shape.capacity / shape.segment_length + 1);
 }
 
 double ReplayBuffer::bytes_needed(const ReplayShape& shape) {
@@ -75,9 +75,9 @@ void ReplayBuffer::insert(const Segment& segment) {
 
 void ReplayBuffer::push_record(const Record& r) {
   if (record_count_ == records_.size()) {
-    std::rotate(records_.begin(), records_.begin() + static_cast<std::ptrdiff_t>(first_record_), records_.end());
+    std::rotate(records_.begin(), records_.begin() + first_record_, records_.end());
     first_record_ = 0;
-    records_.resize(2 * records_.size());
+    records_.grow(records_.size() + records_.size() / 8 + 64);
   }
   record(record_count_++) = r;
 }

@@ -108,7 +108,7 @@ class ReplayBuffer {
   ReplayShape shape_;
   RandomStream random_;
   RunningMoments moments_, returns_{1};
-  std::vector<Record> records_;  // ring
+  GrowingArray<Record> records_;  // ring
   std::size_t first_record_ = 0, record_count_ = 0;
   std::uint64_t first_number_ = 0;  // of the oldest record, counted from the first ever
   std::size_t size_ = 0, next_row_ = 0;

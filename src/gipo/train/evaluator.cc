@@ -25,6 +25,12 @@ ReturnStats return_stats(std::span<const double> returns, std::span<const Succes
   return stats;
 }
 
+std::size_t evaluated_together(std::int64_t episodes) {
+  return std::min(static_cast<std::size_t>(episodes), kMostTogether);
+}
+
+std::size_t evaluation_workers() { return std::max(1u, std::thread::hardware_concurrency()); }
+
 ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task) {
   const auto episodes = static_cast<std::size_t>(task.episodes);
   const std::size_t width = model.observation_size, dims = model.distribution.dims;
@@ -39,8 +45,7 @@ ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalT
     RandomStream random;
     std::size_t episode = 0;
   };
-  const std::size_t together = std::min(episodes, kMostTogether);
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const std::size_t together = evaluated_together(task.episodes), cores = evaluation_workers();
   std::vector<Place> places;
   std::size_t next = 0;
   const auto begin = [&](Place& place, std::size_t episode) {

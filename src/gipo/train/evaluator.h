@@ -27,6 +27,10 @@ struct EvalTask {
   bool greedy = true;      // the most likely action, or a sampled one
 };
 
+// How many environments an evaluation has, and in how many processes those of a Python package are.
+std::size_t evaluated_together(std::int64_t episodes);
+std::size_t evaluation_workers();
+
 // Plays whole episodes with fixed weights.
 ReturnStats evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task);
 
