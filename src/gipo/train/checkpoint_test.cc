@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "gipo/core/bytes.h"
 #include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
@@ -232,6 +233,29 @@ TEST_F(Checkpoints, LeftoverTemporaryIsIgnoredAndReplaced) {
   EXPECT_EQ(newest(), 2);
   EXPECT_EQ(entries(), (std::vector<std::string>{"000001", "000002", "LATEST"}));
   EXPECT_FALSE(fs::exists(path("000002/stray")));
+}
+
+TEST_F(Checkpoints, AStreamedFileIsAFileLikeAnyOther) {
+  const std::string large(3'000'000, 'r');
+  Checkpoint one = small(5), two = small(5);
+  one.files["replay.bin"] = large;
+  two.files.erase("replay.bin");
+  two.streams["replay.bin"] = [&](ByteWriter& out) {
+    for (std::size_t at = 0; at < large.size(); at += 1000) out.append(std::string_view(large).substr(at, 1000));
+  };
+  write_checkpoint(folder_, one, 3);
+  const std::string manifest = read_file(path("000005/manifest.json"));
+  write_checkpoint(folder_, two, 3);
+  EXPECT_EQ(read_file(path("000005/manifest.json")), manifest);
+  EXPECT_EQ(read_checkpoint(path("000005")).files, one.files);
+  const Checkpoint found = find_checkpoint(path("000005"));
+  EXPECT_EQ(found.files.size(), 1u) << "state.json alone is held";
+  found.load("replay.bin", [&](ByteReader& in) {
+    EXPECT_EQ(in.left(), large.size());
+    while (in.left() > 0) ASSERT_EQ(in.value<char>(), 'r');
+  });
+  EXPECT_THROW(found.load("replay.bin", [](ByteReader& in) { in.value<char>(); }), Error) << "some is left";
+  EXPECT_THROW(found.load("other.bin", [](ByteReader&) {}), Error);
 }
 
 TEST_F(Checkpoints, LatestNamesTheNewest) {

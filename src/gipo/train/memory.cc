@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "gipo/core/error.h"
 #include "gipo/env/bridge/bridge.h"
@@ -26,31 +25,35 @@ class Count {
 
   MemoryNeed make() {
     const LearnerMemory learner = learner_memory(setup_);
+    const Config& c = p_.config;
+    const std::string capacity = fmt::format("replay.capacity = {}", p_.capacity),
+                      hidden = fmt::format("policy.hidden = [{}]", fmt::join(c.policy.hidden, ", ")),
+                      batch_size = fmt::format("learner.batch_size = {}", c.learner.batch_size),
+                      actors_option = fmt::format("staleness.actors = {}", p_.actors),
+                      count = fmt::format("env.count = {}", p_.envs_per_actor),
+                      length = fmt::format("replay.segment_length = {}", p_.segment_length),
+                      episodes = fmt::format("eval.episodes = {}", c.eval.episodes),
+                      processes = fmt::format("env.workers = {}", p_.workers);
     MemoryNeed need;
     need.parts = {
-        {"program", resident_bytes() + kGrowth + kThread * threads(), ""},
-        {"replay", replay(), fmt::format("replay.capacity = {}", p_.capacity)},
-        {"learner", learner.held, fmt::format("{} or {}", hidden(), batch_size())},
-        {"batches", batches(), batch_size()},
-        {"weights", snapshots() * weights(), hidden()},
-        {"actors", actors(), fmt::format("{} or replay.segment_length = {}", crowd(), p_.segment_length)},
-        {"environments", environments(), fmt::format("{} or eval.episodes = {}", crowd(), p_.config.eval.episodes)},
-        {"workers", workers(), fmt::format("{} or env.workers = {}", crowd(), p_.workers)},
-        {"checkpoint", checkpoint(), hidden()},
+        {"program", resident_bytes() + kGrowth + kThread * threads(), {}},
+        {"replay", replay(), {capacity}},
+        {"learner", learner.held, {hidden, batch_size}},
+        {"batches", batches(), {batch_size}},
+        {"weights", snapshots() * weights(), {hidden}},
+        {"actors", actors(), {actors_option, count, length}},
+        {"environments", environments(), {actors_option, count, episodes}},
+        {"workers", workers(), {processes, actors_option, count}},
+        {"checkpoint", checkpoint(), {hidden}},
     };
     // The first weights are made before what stands below the learner.
     double later = 0;
     for (std::size_t i = 3; i < need.parts.size(); ++i) later += need.parts[i].bytes;
-    need.parts.push_back({"first_weights", std::max(0.0, learner.at_first - later), hidden()});
+    need.parts.push_back({"first_weights", std::max(0.0, learner.at_first - later), {hidden}});
     return need;
   }
 
  private:
-  std::string hidden() const { return fmt::format("policy.hidden = [{}]", fmt::join(p_.config.policy.hidden, ", ")); }
-  std::string batch_size() const { return fmt::format("learner.batch_size = {}", p_.config.learner.batch_size); }
-  std::string crowd() const {
-    return fmt::format("staleness.actors = {}, env.count = {}", p_.actors, p_.envs_per_actor);
-  }
   bool async() const { return p_.config.run.mode == "async"; }
   bool bridged() const { return is_bridged(p_.env.id); }
   double envs() const { return static_cast<double>(p_.envs()); }
@@ -142,12 +145,13 @@ void refuse_what_does_not_fit(const Plan& plan, const Origins& origins, const Me
   const double total = need.total();
   if (total <= limit.available()) return;
   std::sort(need.parts.begin(), need.parts.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  std::vector<std::string> largest;
-  std::set<std::string> options;
+  std::vector<std::string> largest, options;
   for (const MemoryNeed::Part& part : need.parts) {
     if (!options.empty() && part.bytes < 0.1 * total) break;
     largest.push_back(fmt::format("{} for {}", in_bytes(part.bytes), part.name));
-    if (!part.options.empty()) options.insert(part.options);
+    for (const std::string& option : part.options) {
+      if (std::find(options.begin(), options.end(), option) == options.end()) options.push_back(option);
+    }
   }
   std::string place = "default";
   for (const char* key : {"replay.capacity", "staleness.window", "policy.hidden", "env.count", "env.workers",
@@ -159,7 +163,7 @@ void refuse_what_does_not_fit(const Plan& plan, const Origins& origins, const Me
                                  : "";
   throw Error(fmt::format("{}: the run needs about {} of memory ({}), but {} has {}{}: lower {}, or give it more",
                           place, in_bytes(total), fmt::join(largest, ", "), limit.what, in_bytes(limit.bytes), others,
-                          fmt::join(options, "; ")));
+                          fmt::join(options, ", ")));
 }
 
 std::string in_bytes(double bytes) {

@@ -13,7 +13,7 @@ struct MemoryNeed {
   struct Part {
     std::string name;  // as --json has it
     double bytes = 0;
-    std::string options;  // that make it smaller, for messages; empty: none does
+    std::vector<std::string> options = {};  // that make it smaller, with their values
   };
   std::vector<Part> parts;
   double total() const;
