@@ -259,7 +259,7 @@ def test_dry_run_prints_config_dial_memory_and_time_and_creates_nothing(gipo):
     done = gipo("train", "--dry-run", *settings(TINY | {"learner.updates": 1000}))
     assert done.returncode == 0, done.stderr
     assert "window 870 updates (0.87 of all) = capacity 6960 transitions / 8 env steps per update" in done.stdout
-    assert re.search(r"^# memory: about [\d.]+ MB of replay$", done.stdout, re.MULTILINE)
+    assert re.search(r"^# memory: about [\d.]+ MB \(program [\d.]+, .*\); .* has [\d.]+ [MG]B$", done.stdout, re.MULTILINE)
     assert re.search(r"^# time: about (\d+s|\d+m\d+s|\d+h\d+m) on this machine$", done.stdout, re.MULTILINE)
     assert gipo.entries() == []
     # What it prints is a config that gives the same again.
@@ -274,6 +274,7 @@ def test_dry_run_as_json(gipo):
     printed = json.loads(done.stdout)
     assert printed["staleness"] == {"capacity": 6960, "env_steps_per_update": 8.0, "window": 870.0, "t_old": 100}
     assert printed["replay_megabytes"] > 0 and printed["estimated_seconds"] > 0
+    assert printed["memory"]["fits"] and printed["memory"]["megabytes"] < printed["memory"]["limit"]["megabytes"]
     assert printed["updates"] == 1000 and printed["env_steps"] >= 8000
     assert gipo.entries() == []
 

@@ -506,6 +506,37 @@ def try_out(host, slots):
     check(slots.reward[0], "the reward of step")
 
 
+def resident():
+    """Bytes of memory: of this process alone, and of the programs and libraries that it shares with others."""
+    found = {"RssAnon": 0, "RssFile": 0}
+    try:
+        with open("/proc/self/status") as status:
+            for line in status:
+                name, _, value = line.partition(":")
+                if name in found:
+                    found[name] = 1024 * int(value.split()[0])
+    except OSError:
+        pass
+    return found["RssAnon"], found["RssFile"]
+
+
+def measure(setup, slots):
+    """What a worker takes of memory, and what each environment beside its first adds: one more is made to see."""
+    before, programs = resident()
+    try:
+        other = host_of(setup)
+        try_out(other, slots)
+        after = resident()[0]
+        other.close()
+    except (Exception, SystemExit):  # a run that needs a second one will say why there is none
+        after = before
+    return {"worker": before, "worker_programs": programs, "each": max(0, after - before)}
+
+
+def host_of(setup):
+    return (Pool if setup["id"].startswith("envpool:") else Singles)(setup)
+
+
 def users_traceback(error):
     """From the first frame that is not ours."""
     trace = error.__traceback__
@@ -522,14 +553,14 @@ def serve():
         raise Mistake(f"{sys.executable} needs the package numpy: install it there, or choose another Python with "
                       "env.python or GIPO_PYTHON")
     np.seterr(over="ignore", invalid="ignore")  # what is not finite the program sees itself
-    host = (Pool if setup["id"].startswith("envpool:") else Singles)(setup)
+    host = host_of(setup)
     described = describe(host)
     answer(b"S", described)
     dims = max(len(described["action"][name]) for name in PARTS)
     slots = Slots(setup["count"], described["observation_size"], dims, receive())
     if setup["try_out"]:
         try_out(host, slots)
-        answer(b"T", {})
+        answer(b"T", measure(setup, slots))
     carry_out = host.carry_out
     while os.read(CHANNEL, 1):
         carry_out(slots)

@@ -40,7 +40,7 @@ struct Run {
     path = plan.run_dir;
     // Without the comments that explain each option: they are most of the file, and nothing to parse.
     gipo::write_file_atomic(path + "/config.toml", bare_config(plan.config));
-    checkpoint = *gipo::newest_checkpoint(checkpoints(), passed_over);
+    checkpoint = gipo::read_checkpoint(gipo::newest_checkpoint(checkpoints(), passed_over)->path);
     auto state = nlohmann::ordered_json::parse(checkpoint.files.at(kState));
     state["config"] = bare_config(plan.config);
     checkpoint.files[kState] = state.dump();

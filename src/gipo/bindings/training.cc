@@ -17,6 +17,7 @@
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
 #include "gipo/core/signals.h"
+#include "gipo/train/memory.h"
 #include "gipo/train/resume.h"
 #include "gipo/train/trainer.h"
 
@@ -294,7 +295,9 @@ Plan plan_of(const std::string& config, const NamedValues& options, const std::s
   LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config(config);
   for (const auto& [key, value] : options) set_option(loaded, key, to_option(key, value), where);
   const nb::gil_scoped_release released;  // a task may take its time to be made
-  return make_plan(loaded);
+  Plan plan = make_plan(loaded);
+  refuse_what_does_not_fit(plan, loaded.origins);
+  return plan;
 }
 
 std::string train(const std::string& config, const NamedValues& options, bool overwrite, const std::string& command,

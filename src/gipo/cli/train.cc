@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -6,6 +7,7 @@
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
+#include "gipo/train/memory.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {
@@ -19,8 +21,32 @@ LoadedConfig load(const TrainArguments& a) {
   return loaded;
 }
 
-int dry_run(const Plan& plan, bool json) {
-  const double megabytes = static_cast<double>(plan.replay_bytes()) / 1e6, seconds = estimate_seconds(plan);
+nlohmann::ordered_json to_json(const MemoryNeed& need, const MemoryLimit& limit) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::object();
+  for (const MemoryNeed::Part& part : need.parts) parts[part.name] = 1e-6 * part.bytes;
+  nlohmann::ordered_json out = {{"megabytes", 1e-6 * need.total()}, {"parts", parts}};
+  out["limit"] = {{"megabytes", 1e-6 * limit.bytes},  // null: there is none
+                  {"used_by_others", 1e-6 * limit.used_by_others},
+                  {"of", limit.what}};
+  out["fits"] = need.total() <= limit.available();
+  return out;
+}
+
+std::string in_words(const MemoryNeed& need, const MemoryLimit& limit) {
+  std::vector<std::string> parts;
+  for (const MemoryNeed::Part& part : need.parts) {
+    if (part.bytes >= 5e4) parts.push_back(fmt::format("{} {:.1f}", part.name, 1e-6 * part.bytes));
+  }
+  return fmt::format("{} ({}); {} has {}", in_bytes(need.total()), fmt::join(parts, ", "), limit.what,
+                     in_bytes(limit.bytes));
+}
+
+// A run that does not fit is shown as well, and then refused as it would be without --dry-run.
+int dry_run(const Plan& plan, const Origins& origins, bool json) {
+  const MemoryLimit limit = memory_limit();
+  const MemoryNeed need = memory_need(plan);
+  const bool fits = need.total() <= limit.available();
+  const double seconds = fits ? estimate_seconds(plan) : 0;
   if (json) {
     nlohmann::ordered_json out = {
         {"run_dir", plan.run_dir}, {"env_steps", plan.total_env_steps()}, {"updates", plan.config.learner.updates}};
@@ -28,17 +54,18 @@ int dry_run(const Plan& plan, bool json) {
                         {"env_steps_per_update", plan.env_steps_per_update},
                         {"window", plan.window},
                         {"t_old", plan.t_old}};
-    out["replay_megabytes"] = megabytes;
-    out["estimated_seconds"] = seconds;
+    out["replay_megabytes"] = 1e-6 * static_cast<double>(plan.replay_bytes());
+    out["memory"] = to_json(need, limit);
+    out["estimated_seconds"] = fits ? nlohmann::ordered_json(seconds) : nullptr;
     out["config"] = config_to_toml(plan.config);
     fmt::print("{}\n", out.dump(2));
-    return kDone;
+  } else {
+    fmt::print("{}\n# run folder: {}\n# dial: {}\n# {} env steps, {} updates\n# time: {}\n# memory: about {}\n",
+               config_to_toml(plan.config), plan.run_dir, dial(plan), plan.total_env_steps(),
+               plan.config.learner.updates, fits ? "about " + in_time(seconds) + " on this machine" : "not tried",
+               in_words(need, limit));
   }
-  fmt::print(
-      "{}\n# run folder: {}\n# dial: {}\n# {} env steps, {} updates\n# memory: about {:.1f} MB of replay\n"
-      "# time: about {} on this machine\n",
-      config_to_toml(plan.config), plan.run_dir, dial(plan), plan.total_env_steps(), plan.config.learner.updates,
-      megabytes, in_time(seconds));
+  if (!fits) refuse_what_does_not_fit(plan, origins, limit);
   return kDone;
 }
 
@@ -73,8 +100,10 @@ double estimate_seconds(const Plan& plan) {
 }
 
 int train(const TrainArguments& a) {
-  const Plan plan = make_plan(load(a));
-  if (a.dry_run) return dry_run(plan, a.json);
+  const LoadedConfig loaded = load(a);
+  const Plan plan = make_plan(loaded);
+  if (a.dry_run) return dry_run(plan, loaded.origins, a.json);
+  refuse_what_does_not_fit(plan, loaded.origins);
   listen_for_signals();
   if (a.overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);

@@ -1,23 +1,74 @@
 #include "gipo/core/bytes.h"
 
+#include <algorithm>
+
+#include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 
 namespace gipo {
+namespace {
 
-const char* ByteReader::take(std::size_t size) {
-  if (size > left()) {
-    throw Error("saved state ends early: " + std::to_string(size) + " bytes wanted, " + std::to_string(left()) +
+constexpr std::size_t kBlockBytes = 256 * 1024;
+
+}  // namespace
+
+void ByteWriter::flush() {
+  if (sink_ && !bytes_.empty()) sink_(bytes_);
+  if (sink_) bytes_.clear();
+}
+
+void ByteWriter::pass_on(std::string_view bytes) {
+  if (bytes_.size() + bytes.size() > kBlockBytes) flush();
+  if (bytes.size() >= kBlockBytes) return sink_(bytes);
+  if (bytes_.capacity() < kBlockBytes) bytes_.reserve(kBlockBytes);
+  bytes_.append(bytes);
+}
+
+std::string bytes_of(const std::function<void(ByteWriter&)>& save) {
+  std::size_t size = 0;
+  ByteWriter count([&size](std::string_view block) { size += block.size(); });
+  save(count);
+  count.flush();
+  ByteWriter out;
+  out.reserve(size);
+  save(out);
+  return out.take();
+}
+
+std::uint32_t checksum_of(const std::function<void(ByteWriter&)>& save) {
+  std::uint32_t crc = 0;
+  ByteWriter out([&crc](std::string_view block) { crc = crc32c(block, crc); });
+  save(out);
+  out.flush();
+  return crc;
+}
+
+// What is not in hand: from the source, a large piece straight to its place.
+void ByteReader::fetch(char* out, std::size_t size) {
+  if (size > left_) {
+    throw Error("saved state ends early: " + std::to_string(size) + " bytes wanted, " + std::to_string(left_) +
                 " left");
   }
-  const char* p = bytes_.data() + at_;
-  at_ += size;
-  return p;
+  if (!bytes_.empty()) std::memcpy(out, bytes_.data(), bytes_.size());
+  out += bytes_.size();
+  size -= bytes_.size();
+  left_ -= bytes_.size();
+  bytes_ = {};
+  if (size >= kBlockBytes) {
+    source_(out, size);
+  } else {
+    block_.resize(std::min(kBlockBytes, left_));
+    source_(block_.data(), block_.size());
+    std::memcpy(out, block_.data(), size);
+    bytes_ = std::string_view(block_).substr(size);
+  }
+  left_ -= size;
 }
 
 std::size_t ByteReader::length(std::size_t element_size) {
   const auto n = value<std::uint64_t>();
-  if (n > left() / element_size) {
-    throw Error("saved state holds a length of " + std::to_string(n) + " with " + std::to_string(left()) +
+  if (n > left_ / element_size) {
+    throw Error("saved state holds a length of " + std::to_string(n) + " with " + std::to_string(left_) +
                 " bytes left");
   }
   return static_cast<std::size_t>(n);

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,10 +15,16 @@ namespace gipo {
 
 static_assert(std::endian::native == std::endian::little, "saved state is little-endian");
 
-// Appends plain values to a byte string. Every stateful object writes itself with save(ByteWriter&) and reads itself
-// back with load(ByteReader&), in the same order.
+// Appends plain values to a byte string, or hands them on in blocks to a file or a checksum. Every stateful object writes
+// itself with save(ByteWriter&) and reads itself back with load(ByteReader&), in the same order.
 class ByteWriter {
  public:
+  using Sink = std::function<void(std::string_view)>;
+
+  ByteWriter() = default;  // into bytes()
+  // Into the sink, in order; nothing is kept beyond a block. flush() hands over the last one.
+  explicit ByteWriter(Sink sink) : sink_(std::move(sink)) {}
+
   template <class T>
   void value(const T& v) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -34,57 +41,87 @@ class ByteWriter {
     array(std::span<const T>(values));
   }
   void text(std::string_view s) { array(std::span<const char>(s.data(), s.size())); }
+  // What another writer wrote.
+  void append(std::string_view bytes) { raw(bytes.data(), bytes.size()); }
 
-  const std::string& bytes() const { return bytes_; }
+  const std::string& bytes() const { return bytes_; }  // not yet handed over
   std::string take() { return std::exchange(bytes_, {}); }
   void reserve(std::size_t size) { bytes_.reserve(size); }
+  void clear() { bytes_.clear(); }
+  void flush();
 
  private:
-  void raw(const void* data, std::size_t size) { bytes_.append(static_cast<const char*>(data), size); }
+  void raw(const void* data, std::size_t size) {
+    if (sink_) return pass_on({static_cast<const char*>(data), size});
+    bytes_.append(static_cast<const char*>(data), size);
+  }
+  void pass_on(std::string_view bytes);
+
   std::string bytes_;
+  Sink sink_;
 };
+
+// What save(ByteWriter&) writes, in a string that is no larger; save is called twice, once to count.
+std::string bytes_of(const std::function<void(ByteWriter&)>& save);
+// CRC-32C of what it writes, without a copy of it.
+std::uint32_t checksum_of(const std::function<void(ByteWriter&)>& save);
 
 // Reads what ByteWriter wrote. Every length is checked against what is left before anything is allocated; damaged
 // input throws gipo::Error.
 class ByteReader {
  public:
-  explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
+  using Source = std::function<void(char* out, std::size_t size)>;  // the next bytes, exactly so many
+
+  explicit ByteReader(std::string_view bytes) : bytes_(bytes), left_(bytes.size()) {}
+  // So many bytes from a source, of which a block is held at a time.
+  ByteReader(std::size_t size, Source source) : left_(size), source_(std::move(source)) {}
 
   template <class T>
   T value() {
     static_assert(std::is_trivially_copyable_v<T>);
     T v;
-    std::memcpy(&v, take(sizeof v), sizeof v);
+    raw(&v, sizeof v);
     return v;
   }
   // An array whose length the reader does not know.
   template <class T>
   std::vector<T> array() {
+    static_assert(std::is_trivially_copyable_v<T>);
     const std::size_t n = length(sizeof(T));
     std::vector<T> v(n);
-    if (n > 0) std::memcpy(v.data(), take(n * sizeof(T)), n * sizeof(T));
+    raw(v.data(), n * sizeof(T));
     return v;
   }
   // An array whose length must be out.size().
   template <class T>
   void array_into(std::span<T> out) {
+    static_assert(std::is_trivially_copyable_v<T>);
     expect_length(length(sizeof(T)), out.size());
-    if (!out.empty()) std::memcpy(out.data(), take(out.size_bytes()), out.size_bytes());
+    raw(out.data(), out.size_bytes());
   }
   std::string text() {
-    const std::size_t n = length(1);
-    return std::string(take(n), n);
+    std::string s(length(1), '\0');
+    raw(s.data(), s.size());
+    return s;
   }
 
-  std::size_t left() const { return bytes_.size() - at_; }
+  std::size_t left() const { return left_; }
 
  private:
-  const char* take(std::size_t size);
+  void raw(void* out, std::size_t size) {
+    if (size > bytes_.size()) return fetch(static_cast<char*>(out), size);
+    if (size > 0) std::memcpy(out, bytes_.data(), size);
+    bytes_.remove_prefix(size);
+    left_ -= size;
+  }
+  void fetch(char* out, std::size_t size);
   std::size_t length(std::size_t element_size);
   static void expect_length(std::size_t found, std::size_t expected);
 
-  std::string_view bytes_;
-  std::size_t at_ = 0;
+  std::string_view bytes_;  // in hand
+  std::size_t left_;        // these, and what the source still has
+  Source source_;
+  std::string block_;
 };
 
 }  // namespace gipo

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 
 namespace gipo {
@@ -103,6 +104,53 @@ TEST(Bytes, ArrayOfAnotherLengthIsRefused) {
           << e.what();
     }
   }
+}
+
+TEST(Bytes, ASinkGetsTheSameBytesInOrder) {
+  for (const std::size_t size : {0u, 1u, 1000u, 300'000u, 900'000u}) {
+    const std::vector<char> large(size, 'x');
+    const auto save = [&](ByteWriter& out) {
+      for (int i = 0; i < 3; ++i) {
+        out.value(i);
+        out.array(large);
+        out.text("between");
+      }
+    };
+    ByteWriter whole;
+    save(whole);
+    std::string parts;
+    std::size_t longest = 0;
+    ByteWriter out([&](std::string_view block) {
+      parts += block;
+      longest = std::max(longest, block.size());
+    });
+    save(out);
+    out.flush();
+    EXPECT_EQ(parts, whole.bytes());
+    EXPECT_LE(longest, std::max<std::size_t>(size, 256 * 1024)) << "nothing is collected beyond a block";
+    EXPECT_EQ(bytes_of(save), whole.bytes());
+    EXPECT_EQ(bytes_of(save).capacity(), std::max(bytes_of(save).size(), std::string().capacity()));
+    EXPECT_EQ(checksum_of(save), crc32c(whole.bytes()));
+  }
+}
+
+TEST(Bytes, ASourceIsReadLikeAString) {
+  ByteWriter out;
+  for (int i = 0; i < 40'000; ++i) out.value(i);
+  const std::vector<double> large(100'000, 0.5);
+  out.array(large);
+  out.text("end");
+  std::size_t at = 0;
+  ByteReader in(out.bytes().size(), [&](char* to, std::size_t size) {
+    ASSERT_LE(at + size, out.bytes().size());
+    out.bytes().copy(to, size, at);
+    at += size;
+  });
+  for (int i = 0; i < 40'000; ++i) ASSERT_EQ(in.value<int>(), i);
+  EXPECT_EQ(in.array<double>(), large);
+  EXPECT_EQ(in.text(), "end");
+  EXPECT_EQ(in.left(), 0u);
+  EXPECT_THROW(in.value<char>(), Error);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ namespace gipo {
 namespace {
 
 constexpr std::size_t kBufferBytes = 64 * 1024;
+constexpr std::uint64_t kWriteBackBytes = 8 * 1024 * 1024;
 
 std::atomic<int> slow_milliseconds{0};
 
@@ -37,7 +38,7 @@ std::string reason(int error) { return std::generic_category().message(error); }
   throw RunError(std::string(what) + " " + path + ": " + reason(error));
 }
 
-// Closes on every way out; close() itself reports, for the file systems that only fail there.
+// Closes on every way out.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -48,7 +49,6 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
-  bool close() { return ::close(release()) == 0; }
 
  private:
   int fd_;
@@ -74,39 +74,76 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-std::string read_file(const std::string& path, std::uint64_t most) {
-  const auto refuse = [&path](int error) { throw Error("cannot read " + path + ": " + reason(error)); };
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) refuse(errno);
+FileReader::FileReader(std::string path) : path_(std::move(path)) {
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor_ < 0) throw Error("cannot read " + path_ + ": " + reason(errno));
+}
 
+FileReader::~FileReader() { ::close(descriptor_); }
+
+std::size_t FileReader::read_some(char* out, std::size_t size) {
+  while (true) {
+    const ssize_t n = ::read(descriptor_, out, size);
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno != EINTR) throw Error("cannot read " + path_ + ": " + reason(errno));
+  }
+}
+
+void FileReader::read(char* out, std::size_t size) {
+  while (size > 0) {
+    const std::size_t n = read_some(out, size);
+    if (n == 0) throw Error("cannot read " + path_ + ": it ends early");
+    out += n;
+    size -= n;
+  }
+}
+
+std::string read_file(const std::string& path, std::uint64_t most) {
+  FileReader file(path);
   // The size is only a hint: pipes and /proc report none, and a file may grow while it is read.
   std::string bytes;
-  struct stat info {};
-  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) {
-    bytes.reserve(std::min(static_cast<std::uint64_t>(info.st_size), most));
-  }
+  std::error_code unknown;
+  const std::uint64_t size = std::filesystem::file_size(path, unknown);
+  if (!unknown) bytes.reserve(std::min(size, most));
   std::array<char, kBufferBytes> block;
-  while (true) {
-    const ssize_t n = ::read(file.get(), block.data(), block.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) refuse(errno);
-    if (n == 0) return bytes;
-    bytes.append(block.data(), static_cast<std::size_t>(n));
+  while (const std::size_t n = file.read_some(block.data(), block.size())) {
+    bytes.append(block.data(), n);
     if (bytes.size() > most)
       throw Error("cannot read " + path + ": it holds more than " + std::to_string(most) + " bytes");
   }
+  return bytes;
 }
 
 void slow_durable_writes(int milliseconds) { slow_milliseconds = milliseconds; }
 
-void write_file_synced(const std::string& path, std::string_view bytes) {
+SyncedFile::SyncedFile(std::string path) : path_(std::move(path)) {
   pause_for_test();
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) fail("cannot create", path, errno);
-  std::uint64_t written = 0;
-  if (const int error = write_all(file.get(), bytes, written); error != 0) fail("cannot write", path, error);
-  if (::fsync(file.get()) != 0) fail("cannot write to disk", path, errno);
-  if (!file.close()) fail("cannot write", path, errno);
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail("cannot create", path_, errno);
+}
+
+SyncedFile::~SyncedFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void SyncedFile::write(std::string_view bytes) {
+  if (const int error = write_all(descriptor_, bytes, written_); error != 0) fail("cannot write", path_, error);
+  if (written_ - begun_ < kWriteBackBytes) return;
+  // Begun early, so that little waits in memory, which a control group counts, and the sync at the end is short.
+  ::sync_file_range(descriptor_, static_cast<off_t>(begun_), static_cast<off_t>(written_ - begun_),
+                    SYNC_FILE_RANGE_WRITE);
+  begun_ = written_;
+}
+
+void SyncedFile::finish() {
+  if (::fsync(descriptor_) != 0) fail("cannot write to disk", path_, errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail("cannot write", path_, errno);
+}
+
+void write_file_synced(const std::string& path, std::string_view bytes) {
+  SyncedFile file(path);
+  file.write(bytes);
+  file.finish();
 }
 
 // A rename is only on disk once its folder is. Some file systems refuse fsync on a folder; they order renames anyway.

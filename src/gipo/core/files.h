@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +21,38 @@ void sync_folder(const std::string& path);
 void sync_file(const std::string& path);                             // one that was written before
 void rename_folder(const std::string& from, const std::string& to);  // and syncs the folder that holds it
 void exchange_folders(const std::string& a, const std::string& b);   // at once: neither name is ever missing
+
+// A file of which only a part is in memory at a time; on disk once finish() has returned. Throws RunError.
+class SyncedFile {
+ public:
+  explicit SyncedFile(std::string path);
+  ~SyncedFile();
+  SyncedFile(const SyncedFile&) = delete;
+  SyncedFile& operator=(const SyncedFile&) = delete;
+
+  void write(std::string_view bytes);
+  void finish();
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint64_t written_ = 0, begun_ = 0;  // bytes; on their way to the disk
+};
+
+// Reads a file from its beginning, as much at a time as is wanted. Throws Error naming the path.
+class FileReader {
+ public:
+  explicit FileReader(std::string path);
+  ~FileReader();
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
+
+  std::size_t read_some(char* out, std::size_t size);  // 0: the end
+  void read(char* out, std::size_t size);              // exactly so many
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
 
 // A test hook: milliseconds to sleep before each step of a durable write, so that a kill falls between two of them.
 void slow_durable_writes(int milliseconds);

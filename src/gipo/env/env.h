@@ -31,6 +31,13 @@ struct ActionSpace {
   }
 };
 
+// What environments of a task take of memory, in bytes, as one that was made showed it.
+struct EnvMemory {
+  double each = 0;             // of an environment; in a worker, of each but its first
+  double worker = 0;           // of a process, for tasks of Python packages, with its first environment
+  double worker_programs = 0;  // what all of those share: Python, libraries
+};
+
 // What is known of a task before any instance of it exists.
 struct EnvSpec {
   std::string id;
@@ -45,6 +52,7 @@ struct EnvSpec {
   // The spaces as JSON (docs/run-folder.md), which the file of a policy holds; known of an instance alone. Empty: not
   // known.
   std::string spaces = {};
+  EnvMemory memory = {};  // known of an instance alone
 };
 
 inline constexpr std::int8_t kNoSuccess = -1;
@@ -102,6 +110,8 @@ class Env {
   // oracle tests do.
   virtual void save_physics(ByteWriter& out) const = 0;
   virtual void load_physics(ByteReader& in) = 0;
+  // Beside the object itself, about.
+  virtual double memory_bytes() const { return 0; }
   // How the process ended that kWorkerDied speaks of.
   virtual std::string last_death() const { return {}; }
   // Nothing will be asked of it again: its process may end, and the owner need not wait for that yet.

@@ -72,7 +72,10 @@ OptionValues task_options(const std::string& id, const OptionValues& given) {
 
 EnvSpec ask_spec(const EnvOptions& env, const OptionValues& options) {
   if (is_bridged(env.id)) return bridged_spec(env, options);
-  EnvSpec spec = make_env(env.id, env.time_limit, options)->spec();
+  const std::unique_ptr<Env> one = make_env(env.id, env.time_limit, options);
+  EnvSpec spec = one->spec();
+  constexpr double kObject = 4096;  // with the tables of its description
+  spec.memory.each = kObject + one->memory_bytes();
   spec.spaces = native_spaces(spec);
   return spec;
 }

@@ -35,6 +35,45 @@ double schedule_factor(const LearnerOptions& options, std::int64_t update) {
   return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 
+// As CpuLearner's constructor allocates it.
+LearnerMemory learner_memory(const LearnerSetup& setup) {
+  const ModelSpec& model = setup.model;
+  const auto batch = static_cast<std::size_t>(setup.learner.batch_size);
+  const bool proximal = setup.learner.proximal_coef > 0;
+  const auto n = static_cast<double>(batch), dims = static_cast<double>(model.distribution.dims);
+  const auto policy = static_cast<double>(model.policy_parameters());
+  const double ratios = setup.surrogate.ratio == "dimension" ? n * dims : n;
+  const auto outputs = static_cast<double>(model.distribution.outputs());
+  LearnerMemory memory;
+  // Parameters, gradient and two moments; the average.
+  memory.held = 4 * (4 * (policy + static_cast<double>(model.critic_parameters())) + (proximal ? policy : 0));
+  memory.held += Mlp<float>::bytes_needed(model.policy_shape, model.shared > 0 ? 2 * batch : batch) +
+                 Mlp<float>::bytes_needed(model.critic_shape, 2 * batch) +
+                 Mlp<float>::bytes_needed(model.policy_shape, proximal ? batch : 0);
+  // Workspace; the last is that of the diagnostics.
+  memory.held += 4 * n * (2 * static_cast<double>(model.observation_size) + 3 * dims + 4 * outputs + 12) + 28 * ratios +
+                 48 * ratios;
+  if (model.uniform_init) return memory;
+  // An orthogonal matrix is made in double precision from three more of its size.
+  for (const MlpShape& shape : {model.policy_shape, model.critic_shape}) {
+    auto in = static_cast<double>(shape.input);
+    for (std::size_t i = 0; i <= shape.hidden.size(); ++i) {
+      const auto out =
+          static_cast<double>(i < shape.hidden.size() ? static_cast<std::size_t>(shape.hidden[i]) : shape.output);
+      memory.at_first = std::max(memory.at_first, 4 * sizeof(double) * in * out);
+      in = out;
+    }
+  }
+  return memory;
+}
+
+double saved_learner_bytes(const LearnerSetup& setup) {
+  const auto policy = static_cast<double>(setup.model.policy_parameters());
+  const auto both = policy + static_cast<double>(setup.model.critic_parameters());
+  return 4 * (3 * both + (setup.learner.proximal_coef > 0 ? policy : 0)) +
+         8 * static_cast<double>(setup.model.observation_size);
+}
+
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool) {
   return std::make_unique<CpuLearner<float>>(setup, random, pool);
 }

@@ -67,6 +67,13 @@ class Learner {
 // The backend that learner.backend names. The pool, which must outlive it, runs the two networks side by side.
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);
 
+// What it takes of memory, in bytes: all that it holds, and what is needed for a moment to make the first weights.
+struct LearnerMemory {
+  double held = 0, at_first = 0;
+};
+LearnerMemory learner_memory(const LearnerSetup& setup);
+double saved_learner_bytes(const LearnerSetup& setup);  // of Learner::save
+
 // Factor on the learning rates at an update: warm-up from zero, then constant, linear or cosine down to zero.
 double schedule_factor(const LearnerOptions& options, std::int64_t update);
 

@@ -59,6 +59,23 @@ Mlp<T>::Mlp(const MlpShape& shape, std::size_t max_rows)
   delta_below_.resize(max_rows * widest);
 }
 
+// As the constructor allocates it.
+template <class T>
+double Mlp<T>::bytes_needed(const MlpShape& shape, std::size_t max_rows) {
+  if (max_rows == 0) return 0;
+  double values = 0, in = static_cast<double>(shape.input), widest = static_cast<double>(shape.output);
+  const auto rows = static_cast<double>(max_rows);
+  for (std::size_t i = 0; i <= shape.hidden.size(); ++i) {
+    const bool hidden = i < shape.hidden.size();
+    const double out = static_cast<double>(hidden ? shape.hidden[i] : static_cast<std::int64_t>(shape.output));
+    values += in * out + rows * out;
+    if (hidden && shape.layer_norm) values += rows * (out + 2);
+    widest = std::max(widest, out);
+    in = out;
+  }
+  return sizeof(T) * (values + 2 * rows * widest);
+}
+
 template <class T>
 std::vector<TensorSlice> Mlp<T>::slices() const {
   std::vector<TensorSlice> all;

@@ -34,6 +34,7 @@ template <class T>
 class Mlp {
  public:
   Mlp(const MlpShape& shape, std::size_t max_rows);
+  static double bytes_needed(const MlpShape& shape, std::size_t max_rows);  // of its workspace
 
   const MlpShape& shape() const { return shape_; }
   std::size_t layers() const { return layers_.size(); }  // the output's included

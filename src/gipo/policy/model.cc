@@ -136,6 +136,11 @@ Inference::Inference(const ModelSpec& spec, std::size_t max_rows)
       critic_(spec.critic_shape, max_rows),
       scaled_(max_rows * spec.observation_size) {}
 
+double Inference::bytes_needed(const ModelSpec& spec, std::size_t max_rows) {
+  return Mlp<float>::bytes_needed(spec.policy_shape, max_rows) + Mlp<float>::bytes_needed(spec.critic_shape, max_rows) +
+         4.0 * static_cast<double>(max_rows) * static_cast<double>(spec.observation_size);
+}
+
 const float* Inference::features(const Weights& weights, std::span<const float> observations) {
   weights.scale.apply(observations, scaled_.data());
   return policy_.forward_layers(0, shared_, std::span<const float>(weights.policy).first(policy_.parameter_count()),

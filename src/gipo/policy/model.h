@@ -75,6 +75,7 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
 class Inference {
  public:
   Inference(const ModelSpec& spec, std::size_t max_rows);
+  static double bytes_needed(const ModelSpec& spec, std::size_t max_rows);
 
   // Distribution outputs for observations [rows, observation_size]; valid until the next call.
   DistributionView<float> policy(const Weights& weights, std::span<const float> observations);

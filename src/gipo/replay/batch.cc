@@ -17,4 +17,10 @@ Batch::Batch(std::size_t steps, std::size_t observation_size_, std::size_t actio
   windows.reserve(steps);
 }
 
+double Batch::bytes_needed(std::size_t steps, std::size_t observation_size, std::size_t action_dims) {
+  constexpr double kSingle = 3 * sizeof(float) + sizeof(std::int64_t) + sizeof(double) + sizeof(BatchWindow);
+  return static_cast<double>(steps) *
+         (8.0 * static_cast<double>(observation_size) + 8.0 * static_cast<double>(action_dims) + kSingle);
+}
+
 }  // namespace gipo

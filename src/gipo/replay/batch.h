@@ -15,6 +15,7 @@ struct BatchWindow {
 // What one update learns from: structure of arrays, made once. Row i of every array is the same step.
 struct Batch {
   Batch(std::size_t steps, std::size_t observation_size, std::size_t action_dims);
+  static double bytes_needed(std::size_t steps, std::size_t observation_size, std::size_t action_dims);
 
   std::size_t size;  // N, steps
   std::size_t observation_size, action_dims;

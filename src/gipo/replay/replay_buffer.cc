@@ -7,22 +7,35 @@
 namespace gipo {
 namespace {
 
-template <class T>
-void copy_rows(const std::vector<T>& from, std::size_t from_row, std::size_t rows, std::vector<T>& to,
-               std::size_t to_row, std::size_t width) {
+template <class From, class To>
+void copy_rows(const From& from, std::size_t from_row, std::size_t rows, To& to, std::size_t to_row,
+               std::size_t width) {
   std::copy_n(from.data() + from_row * width, rows * width, to.data() + to_row * width);
 }
 
 constexpr std::uint64_t kTerminated = 1, kTruncated = 2;
+
+// One more for every segment of full length, for its final observation, and a sixteenth at least: shorter segments may
+// make it grow.
+std::size_t first_rows(const ReplayShape& shape) {
+  return shape.capacity + shape.capacity / std::min<std::size_t>(16, shape.segment_length) +
+         2 * (shape.segment_length + 1);
+}
 
 }  // namespace
 
 ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
     : shape_(shape), random_(random), moments_(shape.observation_size) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0);
-  // A sixteenth more than the steps themselves, for final observations; short segments may make it grow.
-  grow(shape.capacity + shape.capacity / 16 + 2 * (shape.segment_length + 1));
-  records_.resize(shape.capacity / shape.segment_length + 1);
+  grow(first_rows(shape));
+  records_.grow(shape.capacity / shape.segment_length + 1);
+}
+
+double ReplayBuffer::bytes_needed(const ReplayShape& shape) {
+  const auto capacity = static_cast<double>(shape.capacity);
+  const double order = shape.sampling == Sampling::kEpochs ? capacity * sizeof(Step) : 0;
+  return static_cast<double>(first_rows(shape)) * static_cast<double>(bytes_per_transition(shape)) +
+         capacity / static_cast<double>(shape.segment_length) * sizeof(Record) + order;
 }
 
 std::size_t ReplayBuffer::bytes_per_transition(const ReplayShape& shape) {
@@ -36,9 +49,9 @@ std::size_t ReplayBuffer::bytes() const {
 }
 
 void ReplayBuffer::insert(const Segment& segment) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   GIPO_CHECK(segment.length > 0 && segment.length <= shape_.segment_length);
-  while (size_ + segment.length > shape_.capacity) evict_oldest();
+  make_room(segment.length, lock);
   Record r;
   r.row = find_rows(segment.length + 1);
   r.length = segment.length;
@@ -62,9 +75,9 @@ void ReplayBuffer::insert(const Segment& segment) {
 
 void ReplayBuffer::push_record(const Record& r) {
   if (record_count_ == records_.size()) {
-    std::rotate(records_.begin(), records_.begin() + static_cast<std::ptrdiff_t>(first_record_), records_.end());
+    std::rotate(records_.begin(), records_.begin() + first_record_, records_.end());
     first_record_ = 0;
-    records_.resize(2 * records_.size());
+    records_.grow(records_.size() + records_.size() / 8 + 64);
   }
   record(record_count_++) = r;
 }
@@ -74,11 +87,12 @@ void ReplayBuffer::evict_oldest() {
   size_ -= record(0).length;
   evicted_ += record(0).length;
   first_record_ = (first_record_ + 1) % records_.size();
+  ++first_number_;
   --record_count_;
 }
 
-std::size_t ReplayBuffer::find_rows(std::size_t needed) {
-  if (record_count_ == 0) return needed <= rows_ ? 0 : (grow(needed), 0);
+std::optional<std::size_t> ReplayBuffer::free_rows(std::size_t needed) const {
+  if (record_count_ == 0) return needed <= rows_ ? std::optional<std::size_t>(0) : std::nullopt;
   const std::size_t oldest = record(0).row;
   if (next_row_ > oldest) {  // free: [next_row_, rows_) and [0, oldest)
     if (rows_ - next_row_ >= needed) return next_row_;
@@ -86,26 +100,32 @@ std::size_t ReplayBuffer::find_rows(std::size_t needed) {
   } else if (oldest - next_row_ > needed) {  // free: [next_row_, oldest)
     return next_row_;
   }
+  return std::nullopt;
+}
+
+std::size_t ReplayBuffer::find_rows(std::size_t needed) {
+  if (const std::optional<std::size_t> row = free_rows(needed)) return *row;
   grow(rows_ + rows_ / 16 + needed);
   return next_row_;
 }
 
-// Moves what is held to the front of a larger arena, in order.
+// The oldest rows come to the front, all in place: there is never a second copy of what is held. Rows that were skipped
+// at the end of the ring stay between the others until those before them are evicted.
 void ReplayBuffer::grow(std::size_t rows) {
-  Arena larger;
-  for_each_array(larger, larger, [&](auto& array, auto&, std::size_t width) { array.resize(rows * width); });
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < record_count_; ++i) {
-    Record& r = record(i);
-    for_each_array(larger, arena_, [&](auto& to, const auto& from, std::size_t width) {
-      copy_rows(from, r.row, r.length + 1, to, at, width);
-    });
-    r.row = at;
-    at += r.length + 1;
+  const std::size_t oldest = record_count_ > 0 ? record(0).row : 0;
+  for_each_array(arena_, arena_, [&](auto& array, auto&, std::size_t width) {
+    std::rotate(array.begin(), array.begin() + oldest * width, array.end());
+    array.grow(rows * width);
+  });
+  const auto moved = [&](std::size_t row) { return row >= oldest ? row - oldest : row + rows_ - oldest; };
+  for (std::size_t i = 0; i < record_count_; ++i) record(i).row = moved(record(i).row);
+  if (record_count_ > 0) {
+    const Record& newest = record(record_count_ - 1);
+    next_row_ = newest.row + newest.length + 1;
+  } else {
+    next_row_ = 0;
   }
-  arena_ = std::move(larger);
   rows_ = rows;
-  next_row_ = at;
 }
 
 bool ReplayBuffer::sample(Batch& batch) {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "gipo/core/random.h"
 #include "gipo/policy/normaliser.h"
 #include "gipo/replay/batch.h"
+#include "gipo/replay/growing_array.h"
 #include "gipo/replay/segment.h"
 
 namespace gipo {
@@ -29,6 +33,8 @@ struct ReplayShape {
   bool stored = true;                      // advantages and targets made at collection are kept
 };
 
+class ReplaySnapshot;
+
 // Actor -> insert -> [FIFO over segments, capacity in transitions] -> sample -> Batch.
 // One of the two objects that cross threads: every member function may be called from any thread. The order of inserts
 // and samples decides everything in it; lockstep mode fixes that order.
@@ -36,7 +42,8 @@ class ReplayBuffer {
  public:
   ReplayBuffer(const ReplayShape& shape, RandomStream random);
 
-  // Copies the segment in and evicts the oldest ones beyond the capacity.
+  // Copies the segment in and evicts the oldest ones beyond the capacity. Waits where a snapshot is so slow to be written
+  // that too many segments would have to be kept for it.
   void insert(const Segment& segment);
   // Fills the whole batch, or returns false when nothing is held yet. Every transition held is equally likely at every
   // place of the batch.
@@ -52,12 +59,16 @@ class ReplayBuffer {
   void copy_returns(RunningMoments& out) const;
 
   void save(ByteWriter& out) const;
+  // What save would write now, to be written while this goes on. One at a time; it must not outlive this.
+  std::unique_ptr<ReplaySnapshot> snapshot();
   // Throws Error where the bytes are not those of such a buffer, and then holds nothing.
   void load(ByteReader& in);
   std::uint32_t fingerprint() const;  // checksum of what save writes
 
   static std::size_t bytes_per_transition(const ReplayShape& shape);
   std::size_t bytes() const;  // of memory, for all that is or can be held
+  // The same before it is made, in segments as long as they can be.
+  static double bytes_needed(const ReplayShape& shape);
 
  private:
   struct Record {  // one segment held
@@ -74,11 +85,16 @@ class ReplayBuffer {
   Record& record(std::size_t i) { return records_[(first_record_ + i) % records_.size()]; }
   const Record& record(std::size_t i) const { return records_[(first_record_ + i) % records_.size()]; }
   void push_record(const Record& r);
+  void make_room(std::size_t length, std::unique_lock<std::mutex>& lock);
   void evict_oldest();
-  std::size_t find_rows(std::size_t needed);  // contiguous free rows; makes the arena larger where there are none
+  std::optional<std::size_t> free_rows(std::size_t needed) const;  // adjacent ones
+  std::size_t find_rows(std::size_t needed);                       // makes the arena larger where there are none
   void grow(std::size_t needed);
   template <class Rows, class F>
   void for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const;
+  void save_head(ByteWriter& out) const;
+  void save_record(const Record& record, ByteWriter& out) const;
+  void save_order(ByteWriter& out) const;
   void load_segment(ByteReader& in);
   void load_order(ByteReader& in);
   void sample_segments(Batch& batch);
@@ -86,21 +102,25 @@ class ReplayBuffer {
   Step uniform_step();
   Step next_of_epoch();
 
+  friend class ReplaySnapshot;
   mutable std::mutex mutex_;
+  ReplaySnapshot* snapshot_ = nullptr;  // the one that is being written
+  std::condition_variable written_;     // some of it
   ReplayShape shape_;
   RandomStream random_;
   RunningMoments moments_, returns_{1};
-  std::vector<Record> records_;  // ring
+  GrowingArray<Record> records_;  // ring
   std::size_t first_record_ = 0, record_count_ = 0;
+  std::uint64_t first_number_ = 0;  // of the oldest record, counted from the first ever
   std::size_t size_ = 0, next_row_ = 0;
   std::uint64_t inserted_ = 0, evicted_ = 0;
 
   // A ring of rows; a segment of T steps takes T+1 adjacent ones, the last for its final observation.
   struct Arena {
-    std::vector<float> observation;                // [rows, observation_size]
-    std::vector<float> action, log_prob;           // [rows, action_dims]
-    std::vector<float> reward, advantage, target;  // [rows]
-    std::vector<std::int64_t> version;             // [rows]
+    GrowingArray<float> observation;                // [rows, observation_size]
+    GrowingArray<float> action, log_prob;           // [rows, action_dims]
+    GrowingArray<float> reward, advantage, target;  // [rows]
+    GrowingArray<std::int64_t> version;             // [rows]
   };
   // f(array of one, the same array of other, values per row), for all that a transition is made of. Either may be an
   // Arena, a Segment or a Batch.

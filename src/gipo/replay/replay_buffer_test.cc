@@ -9,6 +9,7 @@
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/replay/replay_snapshot.h"
 
 namespace gipo {
 namespace {
@@ -237,6 +238,88 @@ TEST(ReplayBuffer, GoesOnIdenticallyAfterSaveAndLoad) {
     }
     EXPECT_EQ(one.fingerprint(), two.fingerprint());
   }
+}
+
+std::string saved(const ReplayBuffer& replay) {
+  return bytes_of([&](ByteWriter& out) { replay.save(out); });
+}
+
+TEST(ReplayBuffer, GrowsInPlaceAndKeepsWhatItHolds) {
+  ReplayBuffer replay(shape(400), RandomStream(6));
+  std::int64_t next = 0;
+  for (int i = 0; i < 90; ++i, next += 7) replay.insert(segment(7, next));  // around the end of the ring
+  for (int i = 0; i < 900; ++i) {
+    replay.insert(segment(1, next++));  // two rows a step: it must grow
+    if (i % 50 == 0) {
+      ReplayBuffer copy(shape(400), RandomStream(1));
+      const std::string bytes = saved(replay);
+      ByteReader in(bytes);
+      copy.load(in);
+      EXPECT_EQ(saved(copy), bytes);
+    }
+  }
+  Batch batch(64, 2, 1);
+  ASSERT_TRUE(replay.sample(batch));
+  expect_consistent(batch);
+}
+
+TEST(ReplayBuffer, ASnapshotIsOfTheMomentItWasTaken) {
+  for (const Sampling sampling : {Sampling::kSegments, Sampling::kEpochs}) {
+    ReplayBuffer replay(shape(200, sampling), RandomStream(4));
+    Batch batch(16, 2, 1);
+    std::int64_t next = 0;
+    for (int i = 0; i < 60; ++i, next += 5) replay.insert(segment(5, next));
+    replay.sample(batch);
+    const std::string then = saved(replay);
+    for (const int inserts : {0, 10, 300}) {  // none, some and all of what it held are evicted before it is written
+      ReplayBuffer other(shape(200, sampling), RandomStream(1));
+      ByteReader in(then);
+      other.load(in);
+      const auto snapshot = other.snapshot();
+      for (int i = 0; i < inserts; ++i) other.insert(segment(1 + i % 8, 1000 + i));
+      other.sample(batch);
+      ByteWriter out;
+      snapshot->save(out);
+      EXPECT_EQ(out.bytes(), then);
+    }
+  }
+}
+
+// 64 segments of 262 kB: more than may be kept, so that the one who inserts has to wait for the one who writes.
+TEST(ReplayBuffer, ThreadsThatInsertWaitForASnapshotInsteadOfKeepingAllOfIt) {
+  constexpr std::size_t kWidth = 1024, kSteps = 64, kSegments = 64;
+  ReplayBuffer replay({kSteps * kSegments, kSteps, kWidth, 1, Sampling::kSegments}, RandomStream(4));
+  Segment s(kSteps, kWidth, 1);
+  s.length = kSteps;
+  const auto insert_all = [&](float value) {
+    for (std::size_t i = 0; i < kSegments; ++i) {
+      s.observation[0] = value + static_cast<float>(i);
+      replay.insert(s);
+    }
+  };
+  insert_all(0);
+  const std::uint32_t then = replay.fingerprint();
+  auto snapshot = replay.snapshot();
+  std::jthread actor([&] { insert_all(1000); });
+  std::size_t most = 0;
+  EXPECT_EQ(checksum_of([&](ByteWriter& out) {
+              snapshot->save(out);
+              most = std::max(most, snapshot->bytes_kept());
+            }),
+            then);
+  actor.join();
+  EXPECT_NE(replay.fingerprint(), then);
+
+  // One that is given up lets them go on.
+  snapshot.reset();
+  snapshot = replay.snapshot();
+  actor = std::jthread([&] { insert_all(2000); });
+  while (snapshot->bytes_kept() < ReplaySnapshot::kMostBytesKept) std::this_thread::yield();
+  most = std::max(most, snapshot->bytes_kept());
+  snapshot.reset();
+  actor.join();
+  EXPECT_LT(most, ReplaySnapshot::kMostBytesKept + 300'000);
+  EXPECT_EQ(replay.size(), kSteps * kSegments);
 }
 
 TEST(ReplayBuffer, DamagedStateIsRefused) {

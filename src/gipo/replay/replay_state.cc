@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "gipo/core/bytes.h"
-#include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 #include "gipo/policy/distribution.h"
 #include "gipo/replay/replay_buffer.h"
@@ -30,19 +29,28 @@ void ReplayBuffer::for_each_row_range(Rows& arena, std::size_t row, std::size_t 
 // Segments in order, each with its rows: independent of where the arena happens to hold them.
 void ReplayBuffer::save(ByteWriter& out) const {
   const std::lock_guard lock(mutex_);
+  save_head(out);
+  for (std::size_t i = 0; i < record_count_; ++i) save_record(record(i), out);
+  save_order(out);
+}
+
+void ReplayBuffer::save_head(ByteWriter& out) const {
   random_.save(out);
   moments_.save(out);
   returns_.save(out);
   out.value(inserted_);
   out.value(evicted_);
   out.value<std::uint64_t>(record_count_);
-  for (std::size_t i = 0; i < record_count_; ++i) {
-    Record r = record(i);
-    const std::size_t row = r.row;
-    r.row = 0;
-    out.value(r);
-    for_each_row_range(arena_, row, r.length, [&](auto rows) { out.array(rows); });
-  }
+}
+
+void ReplayBuffer::save_record(const Record& record, ByteWriter& out) const {
+  Record r = record;
+  r.row = 0;
+  out.value(r);
+  for_each_row_range(arena_, record.row, r.length, [&](auto rows) { out.array(rows); });
+}
+
+void ReplayBuffer::save_order(ByteWriter& out) const {
   out.array(order_);
   out.value<std::uint64_t>(order_at_);
   out.value(order_inserted_);
@@ -50,6 +58,7 @@ void ReplayBuffer::save(ByteWriter& out) const {
 
 void ReplayBuffer::load(ByteReader& in) {
   const std::lock_guard lock(mutex_);
+  GIPO_CHECK(snapshot_ == nullptr);
   const auto forget = [&] {
     record_count_ = size_ = next_row_ = first_record_ = 0;
     inserted_ = evicted_ = order_inserted_ = 0;
@@ -111,9 +120,7 @@ void ReplayBuffer::load_order(ByteReader& in) {
 }
 
 std::uint32_t ReplayBuffer::fingerprint() const {
-  ByteWriter out;
-  save(out);
-  return crc32c(out.bytes());
+  return checksum_of([this](ByteWriter& out) { save(out); });
 }
 
 }  // namespace gipo

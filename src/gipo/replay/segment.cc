@@ -21,6 +21,13 @@ Segment::Segment(std::size_t capacity, std::size_t observation_size, std::size_t
       observation_sums(observation_size),
       discounted_sums(1) {}
 
+double Segment::bytes_needed(std::size_t capacity, std::size_t observation_size, std::size_t action_dims) {
+  constexpr double kVersion = sizeof(std::int64_t), kOthers = 5 * sizeof(float);  // per step: reward to target
+  const auto steps = static_cast<double>(capacity + 1), width = static_cast<double>(observation_size);
+  return steps * (4.0 * (width + 2.0 * static_cast<double>(action_dims)) + kOthers + kVersion) +
+         2.0 * width * sizeof(double) + static_cast<double>(sizeof(Segment));
+}
+
 bool Segment::finite(std::size_t observation_size, std::size_t action_dims) const {
   const auto all = [](const std::vector<float>& v, std::size_t n) {
     return std::all_of(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(n), [](float x) { return std::isfinite(x); });

@@ -16,6 +16,7 @@ class ByteWriter;
 // the end of a rollout. Filled by an actor in place; the arrays are made once, for the longest segment.
 struct Segment {
   Segment(std::size_t capacity, std::size_t observation_size, std::size_t action_dims);
+  static double bytes_needed(std::size_t capacity, std::size_t observation_size, std::size_t action_dims);
 
   std::uint64_t actor = 0, incarnation = 0, sequence = 0;  // who made it, and its number there
   std::size_t length = 0;                                  // T

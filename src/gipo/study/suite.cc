@@ -13,6 +13,7 @@
 #include "gipo/core/files.h"
 #include "gipo/core/path_text.h"
 #include "gipo/core/toml_shape.h"
+#include "gipo/train/memory.h"
 
 namespace gipo {
 namespace {
@@ -243,6 +244,7 @@ class Parser {
     run.arguments.insert(run.arguments.end(), {"--set", "run.dir=\"" + loaded.config.run.dir + "\"", "--seed",
                                                std::to_string(seed), "--name", loaded.config.run.name, "--quiet"});
     run.plan = make_plan(loaded);
+    refuse_what_does_not_fit(run.plan, loaded.origins);
     return run;
   }
 

@@ -13,6 +13,12 @@
 
 namespace gipo {
 
+namespace {
+
+constexpr std::size_t kMostSpare = 2;  // segments kept for each environment: a steady loop needs no more
+
+}  // namespace
+
 Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, const Stop* stop)
     : plan_(plan),
       index_(index),
@@ -205,7 +211,7 @@ void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
       ++faults_["segment_not_finite"];
       last_fault_ = fmt::format("a segment of environment {} held a log-prob or value that is not finite", s.actor);
     }
-    spare_.push_back(std::move(s));
+    if (spare_.size() < kMostSpare * slots_.size()) spare_.push_back(std::move(s));
   }
   finished_.clear();
   episodes.insert(episodes.end(), episodes_.begin(), episodes_.end());

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "gipo/core/bytes.h"
 #include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
@@ -20,6 +22,8 @@ constexpr int kFormat = 5;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::uint64_t kMostManifestBytes = 64 * 1024;
 constexpr int kMostDepth = 8;
+constexpr const char* kState = "state.json";
+constexpr std::uint64_t kMostStateBytes = 1024 * 1024;  // beyond it nothing is kept: it is none
 
 std::string folder_name(std::int64_t update) { return fmt::format("{:06}", update); }
 
@@ -31,8 +35,45 @@ std::string render_manifest(std::int64_t update, const Json& files) {
   return manifest.dump() + "\n";
 }
 
-Json describe(const std::string& bytes) {
-  return {{"size", bytes.size()}, {"crc32c", fmt::format("{:08x}", crc32c(bytes))}};
+Json describe(std::uint64_t size, std::uint32_t crc) {
+  return {{"size", size}, {"crc32c", fmt::format("{:08x}", crc)}};
+}
+
+Json write_stream(const std::string& path, const std::function<void(ByteWriter&)>& save) {
+  SyncedFile file(path);
+  std::uint64_t size = 0;
+  std::uint32_t crc = 0;
+  ByteWriter out([&](std::string_view block) {
+    file.write(block);
+    size += block.size();
+    crc = crc32c(block, crc);
+  });
+  save(out);
+  out.flush();
+  file.finish();
+  return describe(size, crc);
+}
+
+// All files but the manifest, and what it says of them. What is streamed comes first: a replay that goes on has to keep
+// for it what it evicts.
+Json write_files(const fs::path& folder, const Checkpoint& checkpoint) {
+  std::map<std::string, Json> described;  // in the order of their names
+  for (const auto& [file, save] : checkpoint.streams) described[file] = write_stream((folder / file).string(), save);
+  for (const auto& [file, bytes] : checkpoint.files) {
+    write_file_synced((folder / file).string(), bytes);
+    described[file] = describe(bytes.size(), crc32c(bytes));
+  }
+  Json files = Json::object();
+  for (auto& [file, description] : described) files[file] = std::move(description);
+  return files;
+}
+
+std::uint32_t crc_of_file(const std::string& path) {
+  FileReader file(path);
+  std::array<char, 64 * 1024> block;
+  std::uint32_t crc = 0;
+  while (const std::size_t n = file.read_some(block.data(), block.size())) crc = crc32c({block.data(), n}, crc);
+  return crc;
 }
 
 // Removes the manifest first: what is left by a crash in the middle is then plainly not a checkpoint.
@@ -77,11 +118,7 @@ void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, s
     make_folder(folder);
     remove_temporaries(folder);
     make_folder(temporary.string());
-    Json files = Json::object();
-    for (const auto& [file, bytes] : checkpoint.files) {
-      write_file_synced((temporary / file).string(), bytes);
-      files[file] = describe(bytes);
-    }
+    const Json files = write_files(temporary, checkpoint);
     write_file_synced((temporary / kManifest).string(), render_manifest(checkpoint.update, files));
     sync_folder(temporary.string());
     if (fs::exists(final_path)) {
@@ -104,7 +141,29 @@ void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, s
   }
 }
 
+void Checkpoint::load(const std::string& name, const std::function<void(ByteReader&)>& f) const {
+  const auto refuse = [&](const std::string& why) { throw Error(fmt::format("checkpoint {}: {}", update, why)); };
+  if (!has(name)) refuse("it has no " + name);
+  const auto read = [&](ByteReader in) {
+    try {
+      f(in);
+    } catch (const Error& e) {
+      refuse(fmt::format("{}: {}", name, e.what()));
+    }
+    if (in.left() > 0) refuse(name + " is too long");
+  };
+  if (files.contains(name)) return read(ByteReader(files.at(name)));
+  FileReader file(path + "/" + name);
+  read(ByteReader(sizes.at(name), [&](char* out, std::size_t size) { file.read(out, size); }));
+}
+
 Checkpoint read_checkpoint(const std::string& path) {
+  Checkpoint checkpoint = find_checkpoint(path);
+  for (const auto& [name, size] : checkpoint.sizes) checkpoint.files[name] = read_file(path + "/" + name, size);
+  return checkpoint;
+}
+
+Checkpoint find_checkpoint(const std::string& path) {
   const auto damaged = [&](const std::string& why) { throw Error(fmt::format("{}: {}", path, why)); };
   const std::string manifest_path = path + "/" + kManifest;
   std::error_code failed;
@@ -119,6 +178,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   };
   const Json manifest = Json::parse(text, shallow, false);
   Checkpoint checkpoint;
+  checkpoint.path = path;
   Json files;
   try {
     const Json& body = manifest.at("manifest");
@@ -139,9 +199,12 @@ Checkpoint read_checkpoint(const std::string& path) {
       if (size != entry.at("size").get<std::uint64_t>()) {
         damaged(fmt::format("{} has {} bytes, {} were written", name, size, entry.at("size").dump()));
       }
-      std::string bytes = read_file(file, size);
-      if (describe(bytes) != entry) damaged(fmt::format("{} does not match its checksum", name));
-      checkpoint.files[name] = std::move(bytes);
+      if (describe(size, crc_of_file(file)) != entry) damaged(fmt::format("{} does not match its checksum", name));
+      checkpoint.sizes[name] = size;
+    }
+    const auto state = checkpoint.sizes.find(kState);
+    if (state != checkpoint.sizes.end() && state->second <= kMostStateBytes) {
+      checkpoint.files[kState] = read_file(path + "/" + kState, kMostStateBytes);
     }
   } catch (const nlohmann::json::exception&) {
     damaged("manifest.json is not a manifest");
@@ -155,7 +218,7 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& folder, std::vect
   for (std::size_t i = numbers.size(); i-- > 0;) {
     const std::string path = folder + "/" + folder_name(numbers[i]);
     try {
-      Checkpoint checkpoint = read_checkpoint(path);
+      Checkpoint checkpoint = find_checkpoint(path);
       if (checkpoint.update != numbers[i]) throw Error(path + ": it is the checkpoint of another update");
       check(checkpoint);
       return checkpoint;
@@ -178,7 +241,13 @@ CheckpointWriter::~CheckpointWriter() {
   thread_.join();
 }
 
+bool CheckpointWriter::idle() {
+  const std::lock_guard lock(mutex_);
+  return !waiting_ && !writing_;
+}
+
 void CheckpointWriter::submit(Checkpoint checkpoint) {
+  finish();
   {
     const std::lock_guard lock(mutex_);
     waiting_ = std::move(checkpoint);
@@ -201,17 +270,17 @@ void CheckpointWriter::serve() {
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || waiting_; });
     if (!waiting_) return;
-    const Checkpoint next = std::move(*waiting_);
-    waiting_.reset();
+    std::optional<Checkpoint> next = std::exchange(waiting_, std::nullopt);
     writing_ = true;
     lock.unlock();
     std::string warning;
     try {
-      write_checkpoint(folder_, next, keep_);
+      write_checkpoint(folder_, *next, keep_);
     } catch (const std::exception& e) {
-      warning = fmt::format("checkpoint {} was not written: {}; training goes on, the one before stays", next.update,
+      warning = fmt::format("checkpoint {} was not written: {}; training goes on, the one before stays", next->update,
                             e.what());
     }
+    next.reset();  // its memory is free before the next is made
     lock.lock();
     writing_ = false;
     if (!warning.empty()) warnings_.push_back(std::move(warning));

@@ -12,11 +12,24 @@
 
 namespace gipo {
 
-// A state of a whole run, as named byte strings: docs/checkpoints.md describes each.
+class ByteReader;
+class ByteWriter;
+
+// A state of a whole run, as named files: docs/checkpoints.md describes each.
 struct Checkpoint {
   std::int64_t update = 0;
-  std::map<std::string, std::string> files;  // name -> bytes
-  std::vector<std::string> logs = {};        // paths that must be on disk before it is: it names positions in them
+  std::map<std::string, std::string> files = {};  // name -> bytes; of one that was found, state.json alone
+  std::vector<std::string> logs = {};             // paths that must be on disk before it is: it names positions in them
+  // To be written: files too large to be copied whole. Called once, by the thread that writes.
+  std::map<std::string, std::function<void(ByteWriter&)>> streams = {};
+  // Of one that was found: its folder, and how many bytes each of its files has.
+  std::string path = {};
+  std::map<std::string, std::uint64_t> sizes = {};
+
+  bool has(const std::string& name) const { return files.contains(name) || sizes.contains(name); }
+  // Runs f over the bytes of a file, a part of them in memory at a time. Throws Error, also where it has no such file or
+  // where f leaves some unread.
+  void load(const std::string& name, const std::function<void(ByteReader&)>& f) const;
 };
 
 // Writes checkpoints under RUN/checkpoints so that a crash at any moment leaves every finished one whole:
@@ -31,22 +44,26 @@ std::optional<Checkpoint> newest_checkpoint(
     const std::string& folder, std::vector<std::string>& passed_over,
     const std::function<void(const Checkpoint&)>& check = [](const Checkpoint&) {});
 
-// Reads one checkpoint; throws Error that says what is damaged.
+// Checks every byte of one checkpoint and keeps state.json; throws Error that says what is damaged.
+Checkpoint find_checkpoint(const std::string& path);
+
+// The same with the bytes of all its files.
 Checkpoint read_checkpoint(const std::string& path);
 
 // Numbers of the checkpoints in the folder, ascending; whole or not.
 std::vector<std::int64_t> list_checkpoints(const std::string& folder);
 
-// Writes in the background, so that training waits only for the copy of its state. A checkpoint that comes while
-// another is being written waits; one that is still waiting when the next comes is replaced by it. The trainer's thread
-// calls it. A failed write becomes a warning: the last good checkpoint stays, and training goes on.
+// Writes in the background, so that training waits only for the copy of what is small, and one at a time, so that no
+// two copies are held. The trainer's thread calls it. A failed write becomes a warning: the last good checkpoint stays,
+// and training goes on.
 class CheckpointWriter {
  public:
   CheckpointWriter(std::string folder, std::int64_t keep);
   ~CheckpointWriter();
 
-  void submit(Checkpoint checkpoint);
-  void finish();  // waits until all that was submitted is on disk
+  bool idle();                         // nothing is being written
+  void submit(Checkpoint checkpoint);  // waits for the one before
+  void finish();                       // waits until all that was submitted is on disk
   std::vector<std::string> take_warnings();
 
  private:

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "gipo/core/bytes.h"
 #include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 #include "gipo/core/files.h"
@@ -48,7 +49,7 @@ class Checkpoints : public ::testing::Test {
     said_.clear();
     const std::optional<Checkpoint> found = newest_checkpoint(folder_, said_);
     if (!found) return -1;
-    EXPECT_EQ(found->files, small(found->update).files);
+    EXPECT_EQ(read_checkpoint(found->path).files, small(found->update).files);
     return found->update;
   }
   // That the newest checkpoint is now passed over with one line, and the one before taken.
@@ -234,6 +235,29 @@ TEST_F(Checkpoints, LeftoverTemporaryIsIgnoredAndReplaced) {
   EXPECT_FALSE(fs::exists(path("000002/stray")));
 }
 
+TEST_F(Checkpoints, AStreamedFileIsAFileLikeAnyOther) {
+  const std::string large(3'000'000, 'r');
+  Checkpoint one = small(5), two = small(5);
+  one.files["replay.bin"] = large;
+  two.files.erase("replay.bin");
+  two.streams["replay.bin"] = [&](ByteWriter& out) {
+    for (std::size_t at = 0; at < large.size(); at += 1000) out.append(std::string_view(large).substr(at, 1000));
+  };
+  write_checkpoint(folder_, one, 3);
+  const std::string manifest = read_file(path("000005/manifest.json"));
+  write_checkpoint(folder_, two, 3);
+  EXPECT_EQ(read_file(path("000005/manifest.json")), manifest);
+  EXPECT_EQ(read_checkpoint(path("000005")).files, one.files);
+  const Checkpoint found = find_checkpoint(path("000005"));
+  EXPECT_EQ(found.files.size(), 1u) << "state.json alone is held";
+  found.load("replay.bin", [&](ByteReader& in) {
+    EXPECT_EQ(in.left(), large.size());
+    while (in.left() > 0) ASSERT_EQ(in.value<char>(), 'r');
+  });
+  EXPECT_THROW(found.load("replay.bin", [](ByteReader& in) { in.value<char>(); }), Error) << "some is left";
+  EXPECT_THROW(found.load("other.bin", [](ByteReader&) {}), Error);
+}
+
 TEST_F(Checkpoints, LatestNamesTheNewest) {
   for (const std::int64_t update : {1, 20, 300}) {
     write(update, 2);
@@ -257,7 +281,7 @@ TEST_F(Checkpoints, ThreadOfTheWriterEndsWithAllOnDisk) {
     CheckpointWriter writer(folder_, 2);
     for (std::int64_t update = 1; update <= 30; ++update) writer.submit(small(update));
     writer.finish();
-    EXPECT_EQ(newest(), 30) << "one that waits may be replaced by the next, the last is not";
+    EXPECT_EQ(newest(), 30) << "each waits for the one before";
     EXPECT_TRUE(writer.take_warnings().empty());
     writer.submit(small(31));
   }

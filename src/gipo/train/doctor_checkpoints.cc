@@ -22,10 +22,10 @@ void Examination::check_checkpoints() {
       continue;
     }
     try {
-      const Checkpoint checkpoint = read_checkpoint(path(name));
+      const Checkpoint checkpoint = find_checkpoint(path(name));
       if (checkpoint.update != number) throw Error("it is the checkpoint of another update");
-      std::size_t bytes = 0;
-      for (const auto& [file, content] : checkpoint.files) bytes += content.size();
+      std::uint64_t bytes = 0;
+      for (const auto& [file, size] : checkpoint.sizes) bytes += size;
       const auto text = checkpoint.files.find("state.json");
       if (text == checkpoint.files.end()) throw Error("it has no state.json");
       const nlohmann::json state = parse_state(text->second);
@@ -39,7 +39,7 @@ void Examination::check_checkpoints() {
       s.logs = read_positions(state);
       if (!loads(s, state, checkpoint)) continue;
       states_.push_back(std::move(s));
-      say(Health::kGood, fmt::format("{}: whole, {} files, {} bytes", name, checkpoint.files.size(), bytes));
+      say(Health::kGood, fmt::format("{}: whole, {} files, {} bytes", name, checkpoint.sizes.size(), bytes));
     } catch (const std::exception& e) {
       // A process that is at work removes old ones and may have done so just now.
       if (busy_ && !fs::exists(path(name))) continue;
@@ -109,7 +109,7 @@ void Examination::check_temporaries() {
 // Whether a temporary folder is a checkpoint that lacks nothing but its name.
 bool Examination::holds_newest(const std::string& name) const {
   try {
-    const Checkpoint checkpoint = read_checkpoint(path(name));
+    const Checkpoint checkpoint = find_checkpoint(path(name));
     return name == checkpoint_name(checkpoint.update) + ".tmp" &&
            (states_.empty() || states_.back().update < checkpoint.update);
   } catch (const Error&) {

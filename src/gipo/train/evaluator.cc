@@ -30,6 +30,12 @@ ReturnStats return_stats(std::span<const double> returns, std::span<const Succes
   return stats;
 }
 
+std::size_t evaluated_together(std::int64_t episodes) {
+  return std::min(static_cast<std::size_t>(episodes), kMostTogether);
+}
+
+std::size_t evaluation_workers() { return std::max(1u, std::thread::hardware_concurrency()); }
+
 namespace {
 
 // The episodes of one evaluation: one environment per place; a place whose episode ends takes the next one, until none
@@ -43,14 +49,13 @@ class Evaluator {
         episodes_(static_cast<std::size_t>(task.episodes)),
         returns_(episodes_),
         success_(episodes_),
-        inference_(model, std::min(episodes_, kMostTogether)),
+        inference_(model, evaluated_together(task.episodes)),
         env_observation_(model.observation_size),
         action_(model.distribution.dims),
         log_prob_(model.distribution.dims) {
-    const std::size_t together = std::min(episodes_, kMostTogether);
-    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
     for (std::unique_ptr<Env>& env :
-         make_envs(task.spec, task.env, task.env_options, {together, cores, false, task.stop})) {
+         make_envs(task.spec, task.env, task.env_options,
+                   {evaluated_together(task.episodes), evaluation_workers(), false, task.stop})) {
       places_.push_back({std::move(env), RandomStream(), std::vector<double>(model.distribution.dims),
                          std::vector<float>(model.observation_size)});
     }

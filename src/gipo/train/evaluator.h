@@ -29,6 +29,10 @@ struct EvalTask {
   const Stop* stop = nullptr;
 };
 
+// How many environments an evaluation has, and in how many processes those of a Python package are.
+std::size_t evaluated_together(std::int64_t episodes);
+std::size_t evaluation_workers();
+
 struct Evaluation {
   ReturnStats returns;
   FaultCounts faults;      // episodes that were played again, by the name of what was wrong with them

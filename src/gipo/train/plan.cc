@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -252,17 +251,6 @@ class Planner {
                          "cannot hold a segment",
                          plan_.segment_length, plan_.capacity));
     }
-    const double gigabytes =
-        1e-9 * static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-    if (1e-9 * plan_.memory_bytes() > gigabytes) {
-      refuse(
-          {"replay.capacity", "staleness.window", "policy.hidden", "env.count", "replay.segment_length",
-           "learner.batch_size"},
-          fmt::format("replay.capacity = {}, policy.hidden = [{}] and learner.batch_size = {} take about {:.3g} GB of "
-                      "memory: this machine has {:.3g}",
-                      plan_.capacity, fmt::join(c_.policy.hidden, ", "), c_.learner.batch_size,
-                      1e-9 * plan_.memory_bytes(), gigabytes));
-    }
   }
 
   const Config& c_;
@@ -301,18 +289,6 @@ ReplayShape Plan::replay_shape() const {
 
 std::size_t Plan::replay_bytes() const {
   return static_cast<std::size_t>(capacity) * ReplayBuffer::bytes_per_transition(replay_shape());
-}
-
-double Plan::memory_bytes() const {
-  double widths = 0;
-  for (const MlpShape& shape : {model.policy_shape, model.critic_shape}) {
-    for (const std::int64_t w : shape.hidden) widths += static_cast<double>(w);
-  }
-  // Weights, gradient, two moments, average; a copy for the actors, another for a checkpoint.
-  const double networks = 4.0 * 7 * static_cast<double>(model.policy_parameters() + model.critic_parameters());
-  const double rows = static_cast<double>(config.learner.batch_size) +
-                      static_cast<double>(actors) * static_cast<double>(std::max(envs_per_actor, segment_length + 1));
-  return static_cast<double>(replay_bytes()) + networks + 4.0 * 2 * rows * widths;
 }
 
 LearnerSetup Plan::learner_setup() const {

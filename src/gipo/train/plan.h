@@ -38,7 +38,6 @@ struct Plan {
   // Whether those can be counted: no more than 1e15.
   bool countable() const;
   std::size_t replay_bytes() const;
-  double memory_bytes() const;  // replay, networks and their optimizer, about
   ReplayShape replay_shape() const;
   LearnerSetup learner_setup() const;
 };

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gipo/core/error.h"
+#include "gipo/train/memory.h"
 #include "gipo/train/state_fields.h"
 
 namespace gipo {
@@ -150,6 +151,7 @@ ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int
     refuse_changes(then.config, now.config, run_dir + "/config.toml");
     point.plan = plan_of(now, state, point.checkpoint.update);
     point.plan.run_dir = run_dir;
+    refuse_what_does_not_fit(point.plan, now.origins);
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("{}: checkpoint {}: state.json: {}", folder, point.checkpoint.update, e.what()));
   }

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "gipo/core/bytes.h"
-#include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
 
 namespace gipo {
@@ -331,9 +330,7 @@ RunSummary Trainer::summary(const std::string& ended) const {
   s.seconds = seconds();
   s.final_return = recent_returns();
   s.eval_return = eval_return_;
-  ByteWriter learner;
-  learner_->save(learner);
-  s.weights_fingerprint = crc32c(learner.bytes());
+  s.weights_fingerprint = checksum_of([&](ByteWriter& out) { learner_->save(out); });
   s.replay_fingerprint = replay_.fingerprint();
   return s;
 }

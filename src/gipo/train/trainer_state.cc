@@ -7,6 +7,7 @@
 
 #include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/replay/replay_snapshot.h"
 #include "gipo/train/state_fields.h"
 #include "gipo/train/trainer.h"
 #include "gipo/train/version.h"
@@ -20,24 +21,6 @@ constexpr const char* kActors = "actors.bin";
 constexpr const char* kEpisodes = "episodes.bin";  // in its place where the actors are not saved
 constexpr std::int64_t kMostCount = std::int64_t{1} << 62;
 
-const std::string& file_of(const Checkpoint& checkpoint, const std::string& name) {
-  const auto it = checkpoint.files.find(name);
-  if (it == checkpoint.files.end()) throw Error(fmt::format("checkpoint {}: it has no {}", checkpoint.update, name));
-  return it->second;
-}
-
-// Runs f over the bytes of one file; all of them must be read.
-template <class F>
-void load_file(const Checkpoint& checkpoint, const std::string& name, F&& f) {
-  ByteReader in(file_of(checkpoint, name));
-  try {
-    f(in);
-  } catch (const Error& e) {
-    throw Error(fmt::format("checkpoint {}: {}: {}", checkpoint.update, name, e.what()));
-  }
-  if (in.left() > 0) throw Error(fmt::format("checkpoint {}: {} is too long", checkpoint.update, name));
-}
-
 }  // namespace
 
 Checkpoint Trainer::make_checkpoint(bool with_actors) {
@@ -46,18 +29,15 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
   Checkpoint checkpoint;
   checkpoint.update = learner_->version();
   checkpoint.files["weights.safetensors"] = weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id);
-  ByteWriter out;
-  learner_->save(out);
-  checkpoint.files["learner.bin"] = out.take();
-  out.reserve(plan_.replay_bytes() + plan_.replay_bytes() / 4);
-  replay_.save(out);
-  checkpoint.files["replay.bin"] = out.take();
-  if (with_actors) {
+  checkpoint.files["learner.bin"] = bytes_of([&](ByteWriter& out) { learner_->save(out); });
+  // As it is now, though it is written while training goes on.
+  checkpoint.streams["replay.bin"] = [replay = std::shared_ptr<ReplaySnapshot>(replay_.snapshot())](ByteWriter& file) {
+    replay->save(file);
+  };
+  checkpoint.files[with_actors ? kActors : kEpisodes] = bytes_of([&](ByteWriter& out) {
+    if (!with_actors) return out.array(next_episode_);
     for (const auto& actor : actors_) actor->save(out);
-  } else {
-    out.array(next_episode_);
-  }
-  checkpoint.files[with_actors ? kActors : kEpisodes] = out.take();
+  });
   const LogPositions positions = folder_.positions();
   for (const auto& [name, bytes] : positions) checkpoint.logs.push_back(folder_.path() + "/" + name);
   Json recent = Json::array();
@@ -95,10 +75,13 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
-  load_file(checkpoint, "learner.bin", [&](ByteReader& in) { learner_->load(in); });
-  load_file(checkpoint, "replay.bin", [&](ByteReader& in) { replay_.load(in); });
+  checkpoint.load("learner.bin", [&](ByteReader& in) { learner_->load(in); });
+  checkpoint.load("replay.bin", [&](ByteReader& in) { replay_.load(in); });
   try {
-    const nlohmann::json state = parse_state(file_of(checkpoint, "state.json"));
+    const auto text = checkpoint.files.find("state.json");
+    if (text == checkpoint.files.end())
+      throw Error(fmt::format("checkpoint {}: it has no state.json", checkpoint.update));
+    const nlohmann::json state = parse_state(text->second);
     read_whole(state, "update", learner_->version(), learner_->version());
     env_steps_ = read_whole(state, "env_steps", 0, kMostCount);
     episode_count_ = read_whole(state, "episodes", 0, kMostCount);
@@ -131,8 +114,8 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("checkpoint {}: state.json: {}", checkpoint.update, e.what()));
   }
-  if (lockstep() && checkpoint.files.contains(kActors)) {
-    load_file(checkpoint, kActors, [&](ByteReader& in) {
+  if (lockstep() && checkpoint.has(kActors)) {
+    checkpoint.load(kActors, [&](ByteReader& in) {
       for (const auto& actor : actors_) actor->load(in);
     });
     for (std::size_t i = 0; i < next_episode_.size(); ++i) {
@@ -147,7 +130,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
 
 // New episodes, from random streams of their own; only the numbering goes on.
 void Trainer::restart_actors(const Checkpoint& checkpoint) {
-  load_file(checkpoint, kEpisodes, [&](ByteReader& in) { in.array_into(std::span<std::int64_t>(next_episode_)); });
+  checkpoint.load(kEpisodes, [&](ByteReader& in) { in.array_into(std::span<std::int64_t>(next_episode_)); });
   for (const std::int64_t n : next_episode_) {
     if (n < 0 || n > kMostCount) throw Error(fmt::format("checkpoint {}: {} is damaged", checkpoint.update, kEpisodes));
   }
@@ -162,7 +145,8 @@ bool Trainer::checkpoint_due() {
   const CheckpointOptions& o = plan_.config.checkpoint;
   if (o.every_updates > 0 && learner_->version() % o.every_updates == 0) checkpoint_due_ = true;
   if (o.every_minutes > 0 && seconds() - checkpoint_seconds_ >= 60 * o.every_minutes) checkpoint_due_ = true;
-  return checkpoint_due_ && !finished();
+  // One that falls due while another is being written waits for it: copies of two are never held.
+  return checkpoint_due_ && !finished() && checkpoints_.idle();
 }
 
 // A log that cannot be written is a checkpoint that cannot be resumed from: the one before stays.
@@ -170,6 +154,7 @@ void Trainer::submit_checkpoint(bool with_actors) {
   checkpoint_seconds_ = seconds();
   checkpoint_due_ = false;
   try {
+    checkpoints_.finish();
     checkpoints_.submit(make_checkpoint(with_actors));
   } catch (const RunError& e) {
     warn(fmt::format("checkpoint {} was not written: {}", learner_->version(), e.what()));

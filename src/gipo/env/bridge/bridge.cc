@@ -101,12 +101,13 @@ EnvSpec ask(const EnvOptions& env, const std::string& python, const Json& setup)
     GIPO_CHECK(a->kind == wanted);
     return a->value;
   };
-  const EnvSpec spec = read_spec(answer('S'), env);
+  EnvSpec spec = read_spec(answer('S'), env);
   Slots slots(1, spec.observation_size, spec.action.dims());
   slots.memory = process.share(slots.bytes);
   write_some_action(spec.action, slots.action(0));
   process.tell(layout(slots));
-  answer('T');
+  const Json memory = answer('T');
+  spec.memory = {memory.value("each", 0.0), memory.value("worker", 0.0), memory.value("worker_programs", 0.0)};
   return spec;
 }
 

@@ -93,6 +93,13 @@ void MujocoEnv::observe(std::span<double> observation) const {
   }
 }
 
+// Of the arena only what contacts and the solver have used is really there; that of the constructor's first look is not
+// yet that of a fall, so twice as much.
+double MujocoEnv::memory_bytes() const {
+  const std::size_t arena = std::min(data_->narena, 2 * (data_->maxuse_arena + data_->maxuse_stack));
+  return static_cast<double>(data_->nbuffer + arena + sizeof(mjData) + 2 * state_.size() * sizeof(double));
+}
+
 void MujocoEnv::start_episode(RandomStream& random) {
   clear();
   start(random);

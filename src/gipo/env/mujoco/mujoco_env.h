@@ -28,6 +28,7 @@ class MujocoEnv : public Env {
   void observe(std::span<double> observation) const override;
   void save_physics(ByteWriter& out) const final;
   void load_physics(ByteReader& in) final;
+  double memory_bytes() const final;
 
  protected:
   // options: all of them, as resolve_options gives them.
