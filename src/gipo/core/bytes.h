@@ -15,8 +15,8 @@ namespace gipo {
 
 static_assert(std::endian::native == std::endian::little, "saved state is little-endian");
 
-// Appends plain values to a byte string, or hands them on in blocks to a file or a checksum. Every stateful object writes
-// itself with save(ByteWriter&) and reads itself back with load(ByteReader&), in the same order.
+// Appends plain values to a byte string, or hands them on in blocks to a file or a checksum. Every stateful object
+// writes itself with save(ByteWriter&) and reads itself back with load(ByteReader&), in the same order.
 class ByteWriter {
  public:
   using Sink = std::function<void(std::string_view)>;

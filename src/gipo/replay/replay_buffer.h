@@ -42,8 +42,8 @@ class ReplayBuffer {
  public:
   ReplayBuffer(const ReplayShape& shape, RandomStream random);
 
-  // Copies the segment in and evicts the oldest ones beyond the capacity. Waits where a snapshot is so slow to be written
-  // that too many segments would have to be kept for it.
+  // Copies the segment in and evicts the oldest ones beyond the capacity. Waits where a snapshot is so slow to be
+  // written that too many segments would have to be kept for it.
   void insert(const Segment& segment);
   // Fills the whole batch, or returns false when nothing is held yet. Every transition held is equally likely at every
   // place of the batch.

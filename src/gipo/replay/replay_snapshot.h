@@ -9,9 +9,9 @@ namespace gipo {
 class ByteWriter;
 class ReplayBuffer;
 
-// The replay at one moment, written by another thread while training goes on. Segments do not change once they are held,
-// and the oldest are both the first to be written and the first to be evicted: they are read where they lie, without the
-// replay's lock, and copied only where they are evicted before their turn. Made by the replay.
+// The replay at one moment, written by another thread while training goes on. Segments do not change once they are
+// held, and the oldest are both the first to be written and the first to be evicted: they are read where they lie,
+// without the replay's lock, and copied only where they are evicted before their turn. Made by the replay.
 class ReplaySnapshot {
  public:
   // Copied at once, so that the writer is that far ahead of what is evicted from the start.
@@ -36,8 +36,8 @@ class ReplaySnapshot {
 
   ReplayBuffer& replay_;
   std::string head_, order_;  // what stands before and after the segments
-  // Segments by their numbers, under the replay's lock: [next_, kept_end_) are in kept_; [kept_end_, end_) must stay where
-  // they are held, of which [kept_end_, read_end_) are being read and must not even be moved.
+  // Segments by their numbers, under the replay's lock: those before kept_end_ are written or in kept_; those of
+  // [kept_end_, end_) must stay where they are held; [kept_end_, read_end_) are being read and must not even be moved.
   std::uint64_t kept_end_ = 0, read_end_ = 0, end_ = 0;
   std::deque<std::string> kept_;
   std::size_t kept_bytes_ = 0;
