@@ -17,7 +17,6 @@ namespace {
 // Measured: pages of the program that are first used while it trains, logs and their buffers; and of a thread its stack
 // and its corner of the heap.
 constexpr double kGrowth = 3e6, kThread = 2e5;
-constexpr double kStepsTogether = 1024;  // of a lockstep collection, after which what is finished enters the replay
 
 class Count {
  public:
@@ -91,7 +90,9 @@ class Count {
   double actors() const {
     const std::size_t rows = std::max(p_.envs_per_actor, p_.segment_length + 1);
     // Of every environment the open one, and those that are finished before the replay takes them.
-    const double rounds = async() ? 1 : std::min(kStepsTogether, static_cast<double>(p_.warmup)) / envs();
+    const double rounds =
+        async() ? 1
+                : std::min(static_cast<double>(p_.rounds_between_drains()), static_cast<double>(p_.warmup) / envs());
     const double held = 1 + std::max(1.0, std::ceil(rounds / longest()));
     return static_cast<double>(p_.actors) * Inference::bytes_needed(p_.model, rows) + envs() * held * segment() +
            Inference::bytes_needed(p_.model, static_cast<std::size_t>(evaluated()));

@@ -291,6 +291,12 @@ std::size_t Plan::replay_bytes() const {
   return static_cast<std::size_t>(capacity) * ReplayBuffer::bytes_per_transition(replay_shape());
 }
 
+std::int64_t Plan::rounds_between_drains() const {
+  // Steps that take the slowest native task a fifth of a second; those of a task of a Python package may take any time.
+  constexpr std::int64_t kSteps = 1024, kBridgedRounds = 8;
+  return env.saves_state ? std::max<std::int64_t>(1, kSteps / static_cast<std::int64_t>(envs())) : kBridgedRounds;
+}
+
 LearnerSetup Plan::learner_setup() const {
   return {model, config.learner, config.surrogate, config.advantage, t_old, window};
 }

@@ -33,6 +33,8 @@ struct Plan {
   bool on_policy() const { return updates_per_rollout > 0; }
   // Environment steps that must have been taken before an update (0 is the first).
   std::int64_t env_steps_due(std::int64_t update) const;
+  // Of a long lockstep collection: rounds after which what is finished enters the replay, and the run may stop.
+  std::int64_t rounds_between_drains() const;
   // Environment steps of the whole run.
   std::int64_t total_env_steps() const;
   // Whether those can be counted: no more than 1e15.

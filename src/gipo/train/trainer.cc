@@ -10,10 +10,6 @@
 namespace gipo {
 namespace {
 
-// Between two drains of a long collection: env steps, which take the slowest native task a fifth of a second; rounds of a
-// task of a Python package, which may take any time.
-constexpr std::int64_t kStepsBetweenDrains = 1024, kBridgedRounds = 8;
-
 // A broken invariant is a defect of ours: what is in memory then is not to be trusted.
 bool trusted(const std::exception& e) { return dynamic_cast<const InvariantError*>(&e) == nullptr; }
 
@@ -157,11 +153,10 @@ bool Trainer::collect(std::int64_t due) {
   }
   collecting_ = true;
   const std::shared_ptr<const Weights> weights = store_.get();
-  const std::int64_t most =
-      plan_.env.saves_state ? std::max<std::int64_t>(1, kStepsBetweenDrains / per_round) : kBridgedRounds;
   while (collecting_) {
     if (interrupted()) return false;
-    const std::int64_t left = (due - env_steps_ + per_round - 1) / per_round, rounds = std::min(left, most);
+    const std::int64_t left = (due - env_steps_ + per_round - 1) / per_round,
+                       rounds = std::min(left, plan_.rounds_between_drains());
     if (!collect_rounds(*weights, rounds, rounds == left)) return false;
     collecting_ = rounds < left;
     if (learner_->version() == 0) show_progress(0, nullptr);
