@@ -231,7 +231,6 @@ def test_actors_bin_is_as_documented(gipo):
     r = Reader((folder / "actors.bin").read_bytes())
     episodes = 0
     for _ in range(2):  # actors
-        assert r.values("Q") == 0
         assert len(r.array("f")) == 4 * 4
         for _ in range(4):  # environments
             steps, running = r.values("qB")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import json_lines, settings, summary
+from conftest import TINY, json_lines, settings, summary
 
 MODELS = {path.name: path for path in Path(find_spec("gymnasium").origin).parent.glob("envs/mujoco/assets/*.xml")}
 LIBRARY = next(Path(find_spec("mujoco").origin).parent.glob("libmujoco.so.*"))
@@ -142,8 +142,13 @@ def test_a_simulation_that_breaks_down_is_counted_and_never_learned_from(gipo, t
     changed = text.replace('limited="true" name="slider"', 'limited="false" stiffness="-2000" name="slider"')
     assert changed != text
     model.write_text(changed)
-    run = gipo.train("a", {"env.id": "HalfCheetah-v5", "env.options.xml_file": model, "learner.updates": 20,
-                           "replay.segment_length": 4})
+    options = {"env.id": "HalfCheetah-v5", "env.options.xml_file": model, "learner.updates": 20,
+               "replay.segment_length": 4}  # fmt: skip
+    done = gipo("train", "--quiet", "--name", "a", *settings(TINY | options))
+    # Its segments are whole and are learned from. No episode is, so that there is no return to report at the end.
+    assert done.returncode == 1 and "10 times in a row without one whole episode" in done.stderr
+    run = gipo.folder / "runs/a"
+    assert summary(run)["updates"] == 20 and (run / "policy.safetensors").exists()
     counts = summary(run)["counts"]
     assert counts["rejected_segments"] == sum(counts["faults"].values()) > 0
     assert all(name.startswith("mujoco_") for name in counts["faults"]), counts
