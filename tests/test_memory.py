@@ -55,9 +55,11 @@ def resident(pid, program):
     return 1024 * (int(found.get("RssAnon", 0)) + int(found.get("RssShmem", 0))), 1024 * int(found.get("RssFile", 0))
 
 
-def high_water(pid):
+def high_water(pid, program):
     """Of the program since it was started. Not by rusage: that has the memory of these tests, which it was forked from."""
     try:
+        if os.readlink(f"/proc/{pid}/exe") != str(program):
+            return 0
         found = re.search(r"^VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
         return 0
@@ -82,8 +84,7 @@ def peak_of(gipo, *words):
     def watch():
         nonlocal alone, with_workers
         while not done.is_set():
-            if Path(f"/proc/{process.pid}/exe").resolve() == Path(gipo.binary).resolve():
-                alone = max(alone, high_water(process.pid))
+            alone = max(alone, high_water(process.pid, gipo.binary))
             if children := children_of(process.pid):
                 own, shared = zip(*(resident(child, gipo.binary) for child in children))
                 with_workers = max(with_workers, sum(resident(process.pid, None)) + sum(own) + max(shared))
