@@ -1,5 +1,6 @@
 """What the tests of the command line share: the program, started in an empty folder of its own."""
 
+import fcntl
 import json
 import os
 import signal
@@ -27,6 +28,26 @@ TINY = {
     "replay.segment_length": 16,
     "eval.episodes": 3,
 }
+
+
+def wait_for(condition, process):
+    """Until the condition holds, while the process lives."""
+    end = time.monotonic() + HANG
+    while not condition():
+        assert process.poll() is None and time.monotonic() < end, process.poll()
+        time.sleep(0.01)
+
+
+def alive(folder):
+    """Workers that have reported there and still live: each holds the lock of the file with its number as name."""
+    found = []
+    for path in Path(folder).glob("[0-9]*"):
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(int(path.name))
+    return found
 
 
 def settings(options):

@@ -3,7 +3,6 @@ left behind."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from conftest import HANG, TINY, json_lines, settings, summary
+from conftest import HANG, TINY, alive, json_lines, settings, summary
 
 HERE = Path(__file__).resolve().parent / "bridge"
 sys.path.insert(0, str(HERE))
@@ -260,18 +259,6 @@ def test_options_reach_the_factory_and_what_it_prints_is_seen(gipo, tmp_path):
 def start(gipo, name, options):
     words = [gipo.binary, "train", "--quiet", "--name", name, *settings(TINY | options)]
     return subprocess.Popen(words, cwd=gipo.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
-def alive(folder):
-    """Workers that have reported and still live: they hold the lock of their file."""
-    found = []
-    for path in folder.iterdir():
-        with path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found.append(int(path.name))
-    return found
 
 
 def wait_for(condition, seconds, what):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import resource
@@ -10,15 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, TINY, json_lines, settings, summary
+from conftest import HANG, ROOT, TINY, alive, json_lines, settings, summary, wait_for
 
 SAMPLES = "python:sample_envs:"
 ENDLESS = {"learner.updates": 10**9, "staleness.regime": "custom", "staleness.window": 1000}
-SOON = 20  # seconds; far more than the one that is promised, for a machine that has other things to do
 
 
 @pytest.fixture(autouse=True)
@@ -34,17 +31,10 @@ def start(gipo, name, options, *words):
     )  # fmt: skip
 
 
-def wait_for(condition, process):
-    end = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None and time.monotonic() < end, process.poll()
-        time.sleep(0.01)
-
-
 def interrupted(process, number=signal.SIGINT):
     process.send_signal(number)
     try:
-        stdout, stderr = process.communicate(timeout=SOON)
+        stdout, stderr = process.communicate(timeout=HANG)
     finally:
         process.kill()
     assert process.returncode == 130, stderr
@@ -57,18 +47,6 @@ def resumes(gipo, run, updates):
     assert done.returncode == 0, done.stderr
     assert summary(run)["ended"] == "finished" and summary(run)["updates"] == updates
     assert gipo("doctor", run).returncode == 0
-
-
-def alive(folder):
-    """Processes that hold the lock of their file."""
-    found = []
-    for path in Path(folder).glob("[0-9]*"):
-        with path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found.append(int(path.name))
-    return found
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "async"])
@@ -133,7 +111,7 @@ def test_the_timeout_command_leaves_a_run_that_resumes(gipo, kind):
     run = gipo.folder / "runs/late"
     done = subprocess.run(
         ["timeout", "8", gipo.binary, "train", "--quiet", "--name", "late", *settings(TINY | ENDLESS | options)],
-        cwd=gipo.folder, capture_output=True, text=True, timeout=60,
+        cwd=gipo.folder, capture_output=True, text=True, timeout=HANG,
     )  # fmt: skip
     assert done.returncode == 124, done.stderr
     ended = summary(run)
@@ -149,7 +127,7 @@ def test_the_timeout_command_leaves_a_run_that_resumes(gipo, kind):
 def test_a_worker_that_takes_too_long_is_named_and_replaced(gipo, tmp_path):
     options = {"env.id": SAMPLES + "Hangs", "env.options.folder": tmp_path, "env.options.step": 200, "env.workers": 1,
                "env.step_timeout": 2, "staleness.actors": 1}  # fmt: skip
-    run = gipo.train("late", options, timeout=120)
+    run = gipo.train("late", options, timeout=HANG)
     done = summary(run)
     assert done["ended"] == "finished"
     assert done["counts"]["faults"]["worker_died"] > 0
@@ -196,7 +174,7 @@ def test_a_thread_that_cannot_be_started_ends_the_run_by_name(gipo):
     done = subprocess.run(
         [gipo.binary, "train", "--quiet", "--name", "many", "--set", "run.mode=async", "--set", "staleness.actors=16",
          *settings(TINY)],
-        cwd=gipo.folder, capture_output=True, text=True, timeout=60, preexec_fn=few_addresses,
+        cwd=gipo.folder, capture_output=True, text=True, timeout=HANG, preexec_fn=few_addresses,
     )  # fmt: skip
     assert done.returncode == 1
     assert "of 18 cannot be started: " in done.stderr and "staleness.actors" in done.stderr
@@ -234,7 +212,7 @@ def test_ctrl_c_in_python_with_a_hung_environment(tmp_path, where):
     wait_for(lambda: (pids / "hangs").exists(), process)
     process.send_signal(signal.SIGINT)
     try:
-        out, errors = process.communicate(timeout=SOON)
+        out, errors = process.communicate(timeout=HANG)
     finally:
         process.kill()
     assert out == "raised\n" and errors.strip().endswith("KeyboardInterrupt")
@@ -243,19 +221,19 @@ def test_ctrl_c_in_python_with_a_hung_environment(tmp_path, where):
     assert alive(pids) == []
 
 
-def test_a_second_ctrl_c_in_python_raises_at_once(tmp_path):
-    """One update takes many seconds here, so that the first request is not carried out before the second comes."""
-    options = ENDLESS | {"learner.batch_size": 4096, "staleness.warmup": 500, "log.every_updates": 1}
-    process = in_python(tmp_path, hidden_as_numbers(options) | {"policy.hidden": [2048] * 3})
+def test_a_second_ctrl_c_in_python_raises_at_once(tmp_path, monkeypatch):
+    """A checkpoint takes half a minute here, so that the first request is not carried out before the second comes."""
+    monkeypatch.setenv("GIPO_TEST_SLOW_DISK_MS", "4000")
+    process = in_python(tmp_path, hidden_as_numbers(ENDLESS | {"checkpoint.every_updates": 0}))
     wait_for(lambda: (tmp_path / "runs/a/metrics.jsonl").exists(), process)
-    time.sleep(3)  # the warm-up
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     time.sleep(1.2)
     process.send_signal(signal.SIGINT)
     try:
         assert process.stdout.readline() == "raised\n"
-        assert not (tmp_path / "runs/a/summary.json").exists(), "the update was over before"
-        assert process.wait(SOON) != 0
+        assert not (tmp_path / "runs/a/summary.json").exists(), "the checkpoint was written before"
+        assert process.wait(HANG) != 0
     finally:
         process.kill()
         process.wait()

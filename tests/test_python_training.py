@@ -12,7 +12,7 @@ import time
 import gipo as library
 import numpy as np
 import pytest
-from conftest import HANG, ROOT, TINY, settings, summary
+from conftest import HANG, ROOT, TINY, settings, summary, wait_for
 from gipo.progress import TrainingLine
 
 OPTIONS = TINY | {"policy.hidden": [16, 16]}
@@ -214,12 +214,6 @@ except KeyboardInterrupt:
     print("interrupted", gipo.Run("runs/a").summary["ended"], flush=True)
     raise
 """
-
-
-def wait_for(condition, process):
-    while not condition():
-        assert process.poll() is None
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("callback", ["callback", "None"])

@@ -189,12 +189,16 @@ class Session {
 
   // Trains to the end, with Python's lock released. An exception of a listener, and Ctrl-C, end the run as an
   // interruption does, with a checkpoint, and are raised after it; Ctrl-C a second time is raised at once.
-  void run(const std::shared_ptr<Work>& work) {
-    if (!listeners_.start.is_none()) listeners_.start(work->plan.name, opening(work->plan));
+  // positions: of the logs, where a run is resumed.
+  void run(const std::shared_ptr<Work>& work, const std::string& command, const LogPositions* positions) {
     Interrupts interrupts;
     {
       const InterruptGuard guard(interrupts, listeners_.main_thread);
       check_signals();  // Ctrl-C of before: nobody would hear of it
+      // From here on there is a run folder, which an interruption is to leave with a checkpoint.
+      work->folder = positions ? std::make_unique<RunFolder>(work->plan, command, wall_time, *positions)
+                               : std::make_unique<RunFolder>(work->plan, command, wall_time);
+      if (!listeners_.start.is_none()) hear([&] { listeners_.start(work->plan.name, opening(work->plan)); });
       const auto thread = std::make_shared<RunThread>();
       RunThread::start(thread, [work, hooks = hooks(*thread)] {
         Trainer trainer(work->plan, *work->folder, hooks);
@@ -305,9 +309,8 @@ std::string train(const std::string& config, const NamedValues& options, bool ov
   const auto work = std::make_shared<Work>();
   work->plan = plan_of(config, options, "gipo.train");
   if (overwrite) remove_run(work->plan.run_dir);
-  work->folder = std::make_unique<RunFolder>(work->plan, command, wall_time);
   const std::string run_dir = work->plan.run_dir;
-  Session(listeners).run(work);
+  Session(listeners).run(work, command, nullptr);
   return run_dir;
 }
 
@@ -321,9 +324,8 @@ std::string resume(const std::string& run, std::optional<std::int64_t> updates, 
   const auto work = std::make_shared<Work>();
   work->plan = std::move(point.plan);
   work->checkpoint = std::move(point.checkpoint);
-  work->folder = std::make_unique<RunFolder>(work->plan, command, wall_time, point.positions);
   const std::string run_dir = work->plan.run_dir;
-  Session(listeners).run(work);
+  Session(listeners).run(work, command, &point.positions);
   return run_dir;
 }
 

@@ -60,7 +60,6 @@ double wall_time() {
 
 int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint, bool json, bool quiet) {
   const auto start = std::chrono::steady_clock::now();
-  if (const char* ms = std::getenv("GIPO_TEST_SLOW_DISK_MS")) slow_durable_writes(std::atoi(ms));
   ProgressLine line(plan.name, quiet);
   if (!quiet) fmt::print(stderr, "{}\n", opening(plan));
   TrainerHooks hooks;

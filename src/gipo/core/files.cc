@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -25,11 +24,11 @@ namespace {
 constexpr std::size_t kBufferBytes = 64 * 1024;
 constexpr std::uint64_t kWriteBackBytes = 8 * 1024 * 1024;
 
-std::atomic<int> slow_milliseconds{0};
-
+// A test hook: milliseconds to sleep before each step of a durable write, so that a kill falls between two of them.
 void pause_for_test() {
-  const int ms = slow_milliseconds.load(std::memory_order_relaxed);
-  if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  static const char* const given = std::getenv("GIPO_TEST_SLOW_DISK_MS");
+  if (!given) return;
+  if (const int ms = std::atoi(given); ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
 }
 
 std::string reason(int error) { return std::generic_category().message(error); }
@@ -113,8 +112,6 @@ std::string read_file(const std::string& path, std::uint64_t most) {
   }
   return bytes;
 }
-
-void slow_durable_writes(int milliseconds) { slow_milliseconds = milliseconds; }
 
 SyncedFile::SyncedFile(std::string path) : path_(std::move(path)) {
   pause_for_test();

@@ -54,9 +54,6 @@ class FileReader {
   int descriptor_ = -1;
 };
 
-// A test hook: milliseconds to sleep before each step of a durable write, so that a kill falls between two of them.
-void slow_durable_writes(int milliseconds);
-
 // A lock on a file that ends with the process, however that ends; the file holds the number of the process. Throws
 // Error when another process holds it.
 class FileLock {
