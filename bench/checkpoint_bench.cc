@@ -3,7 +3,7 @@
 // of HalfCheetah's.
 #include <benchmark/benchmark.h>
 
-#include "gipo/core/bytes.h"
+#include "gipo/io/bytes.h"
 #include "gipo/replay/replay_buffer.h"
 #include "gipo/replay/replay_snapshot.h"
 

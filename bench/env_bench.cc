@@ -8,9 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "gipo/core/bytes.h"
 #include "gipo/env/env.h"
 #include "gipo/env/mujoco/library.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "gipo/core/files.h"
 #include "gipo/core/random.h"
+#include "gipo/io/files.h"
 
 #define GIPO_FUZZ_TARGETS(X) \
   X(actor) X(checkpoint) X(config) X(learner) X(override) X(replay) X(resume) X(safetensors) X(segment) X(suite)

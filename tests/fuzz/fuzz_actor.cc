@@ -1,6 +1,6 @@
 // An actor's state, of tasks of each kind. One that loads can go on collecting.
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 #include "gipo/replay/replay_buffer.h"
 #include "gipo/train/actor.h"
 

@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "gipo/core/checksum.h"
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
-#include "gipo/core/temporary_folder.h"
-#include "gipo/train/checkpoint.h"
+#include "gipo/io/checksum.h"
+#include "gipo/io/files.h"
+#include "gipo/io/temporary_folder.h"
+#include "gipo/run/checkpoint.h"
 
 namespace {
 

@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
-#include "gipo/train/plan.h"
+#include "gipo/plan/plan.h"
 
 std::vector<std::string> valid_inputs() {
   return {gipo::config_to_toml({}),

@@ -1,7 +1,7 @@
 // The learner's state. One that loads can make updates; they may find that its numbers lead nowhere.
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
+#include "gipo/io/bytes.h"
 #include "gipo/learner/learner.h"
 
 namespace {
@@ -21,7 +21,7 @@ std::unique_ptr<gipo::Learner> make_learner() {
 gipo::Batch batch() {
   gipo::Batch b(kBatch, 2, 1);
   for (std::size_t i = 0; i < kBatch; ++i) b.observation[i] = b.reward[i] = static_cast<float>(i);
-  b.windows = {{0, 3, true}, {3, 1, false}};
+  b.stretches = {{0, 3, true}, {3, 1, false}};
   return b;
 }
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
 
 std::vector<std::string> valid_inputs() {
   const gipo::Config defaults;

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <string>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 #include "gipo/replay/replay_buffer.h"
 
 namespace {

@@ -3,8 +3,8 @@
 #include <sstream>
 
 #include "gipo/core/error.h"
-#include "gipo/core/temporary_folder.h"
-#include "gipo/train/resume.h"
+#include "gipo/io/temporary_folder.h"
+#include "gipo/run/resume.h"
 #include "gipo/train/trainer.h"
 
 namespace {

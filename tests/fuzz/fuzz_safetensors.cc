@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gipo/core/error.h"
-#include "gipo/core/safetensors.h"
+#include "gipo/io/safetensors.h"
 #include "gipo/policy/model.h"
 #include "gipo/policy/onnx_file.h"
 

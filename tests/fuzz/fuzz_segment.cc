@@ -1,9 +1,9 @@
 // Segment bytes. A segment is safe to look at after a load, whether that succeeded or not.
 #include <string>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
-#include "gipo/replay/segment.h"
+#include "gipo/data/segment.h"
+#include "gipo/io/bytes.h"
 
 namespace {
 constexpr std::size_t kLongest = 4, kObservation = 3, kActions = 2;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
+#include "gipo/io/files.h"
 #include "gipo/stats/bootstrap.h"
 #include "gipo/study/score_file.h"
 #include "gipo/study/suite.h"

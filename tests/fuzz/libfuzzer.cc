@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "gipo/core/files.h"
+#include "gipo/io/files.h"
 
 std::vector<std::string> valid_inputs();
 

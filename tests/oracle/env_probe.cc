@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "gipo/core/bytes.h"
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
 #include "gipo/env/env.h"
+#include "gipo/io/bytes.h"
 
 namespace {
 

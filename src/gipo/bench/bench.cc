@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "gipo/core/aligned_vector.h"
-#include "gipo/policy/dense.h"
+#include "gipo/kernels/dense.h"
 
 namespace gipo {
 namespace {

@@ -2,7 +2,7 @@
 #include <chrono>
 
 #include "gipo/bench/bench.h"
-#include "gipo/core/temporary_folder.h"
+#include "gipo/io/temporary_folder.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo {

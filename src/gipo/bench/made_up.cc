@@ -59,7 +59,7 @@ Batch made_up_batch(std::size_t size, const ModelSpec& model) {
   for (float& v : b.reward) v = static_cast<float>(random.normal());
   for (std::size_t at = 0; at < size; at += kSegment) {
     const std::size_t length = std::min(kSegment, size - at);
-    b.windows.push_back({at, length, false});
+    b.stretches.push_back({at, length, false});
     const auto first = -static_cast<std::int64_t>(kSegment + random.below(kVersions - kSegment));
     for (std::size_t i = 0; i < length; ++i) b.version[at + i] = first + static_cast<std::int64_t>(i);
   }

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "gipo/data/batch.h"
 #include "gipo/learner/learner.h"
-#include "gipo/replay/batch.h"
 
 namespace gipo {
 

@@ -3,7 +3,7 @@
 
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
-#include "gipo/train/version.h"
+#include "gipo/run/version.h"
 
 namespace nb = nanobind;
 

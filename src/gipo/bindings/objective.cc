@@ -10,8 +10,8 @@
 
 #include "gipo/bindings/arrays.h"
 #include "gipo/bindings/bindings.h"
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/objective/certificate.h"
 #include "gipo/objective/diagnostics.h"

@@ -7,7 +7,7 @@
 #include "gipo/bindings/arrays.h"
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
-#include "gipo/train/export.h"
+#include "gipo/run/export.h"
 
 namespace gipo::bindings {
 namespace {

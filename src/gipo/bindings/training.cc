@@ -17,8 +17,8 @@
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
 #include "gipo/core/signals.h"
-#include "gipo/train/memory.h"
-#include "gipo/train/resume.h"
+#include "gipo/plan/memory.h"
+#include "gipo/run/resume.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo::bindings {

@@ -9,10 +9,10 @@
 #include <optional>
 
 #include "gipo/cli/commands.h"
-#include "gipo/core/number_text.h"
-#include "gipo/core/path_text.h"
+#include "gipo/config/path_text.h"
 #include "gipo/env/mujoco/library.h"
-#include "gipo/train/version.h"
+#include "gipo/io/number_text.h"
+#include "gipo/run/version.h"
 
 // All of the command line, because each file that includes its parser takes many seconds to compile.
 namespace gipo::cli {

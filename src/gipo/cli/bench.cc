@@ -10,8 +10,8 @@
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
-#include "gipo/core/options.h"
-#include "gipo/policy/dense.h"
+#include "gipo/config/options.h"
+#include "gipo/kernels/dense.h"
 
 namespace gipo::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "gipo/train/doctor.h"
+#include "gipo/doctor/doctor.h"
 
 #include <fmt/format.h>
 

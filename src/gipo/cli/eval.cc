@@ -5,10 +5,10 @@
 
 #include "gipo/cli/commands.h"
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
+#include "gipo/io/files.h"
+#include "gipo/plan/plan.h"
+#include "gipo/run/run_folder.h"
 #include "gipo/train/evaluator.h"
-#include "gipo/train/plan.h"
-#include "gipo/train/run_folder.h"
 
 namespace gipo::cli {
 

@@ -1,4 +1,4 @@
-#include "gipo/train/export.h"
+#include "gipo/run/export.h"
 
 #include <cstdio>
 

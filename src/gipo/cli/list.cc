@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gipo/cli/commands.h"
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
 #include "gipo/env/env.h"
 #include "gipo/objective/surrogate.h"
 

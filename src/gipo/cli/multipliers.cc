@@ -6,7 +6,7 @@
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/table.h"
-#include "gipo/core/options.h"
+#include "gipo/config/options.h"
 #include "gipo/objective/surrogate.h"
 
 namespace gipo::cli {

@@ -1,4 +1,4 @@
-#include "gipo/train/resume.h"
+#include "gipo/run/resume.h"
 
 #include <fmt/format.h>
 

@@ -38,7 +38,7 @@ void print_result(const Plan& plan, const RunSummary& s) {
              s.seconds);
   fmt::print("  training return, last 100 episodes: {}\n", in_words(s.final_return));
   if (ended_well(s.ended)) fmt::print("  greedy evaluation:                  {}\n", in_words(s.eval_return));
-  for (const auto& [name, value] : window_means(plan.run_dir + "/metrics.jsonl")) {
+  for (const auto& [name, value] : last_means(plan.run_dir + "/metrics.jsonl")) {
     for (const char* shown :
          {"old_frac", "old_gap_p95", "d95", "dead_frac", "near_zero_frac", "share_old", "ess_old_norm"}) {
       if (name == shown) fmt::print("  {:<35} {:.4g}\n", name + ", last 20%:", value);

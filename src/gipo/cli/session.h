@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "gipo/train/checkpoint.h"
-#include "gipo/train/plan.h"
-#include "gipo/train/run_folder.h"
+#include "gipo/plan/plan.h"
+#include "gipo/run/checkpoint.h"
+#include "gipo/run/run_folder.h"
 
 namespace gipo::cli {
 

@@ -14,8 +14,8 @@
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
 #include "gipo/cli/table.h"
-#include "gipo/core/files.h"
 #include "gipo/core/python.h"
+#include "gipo/io/files.h"
 #include "gipo/study/suite_runner.h"
 
 namespace gipo::cli {

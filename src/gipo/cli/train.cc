@@ -7,7 +7,7 @@
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
-#include "gipo/train/memory.h"
+#include "gipo/plan/memory.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {

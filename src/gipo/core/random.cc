@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
 
 namespace gipo {
@@ -67,17 +66,6 @@ std::uint64_t RandomStream::below(std::uint64_t n) {
   std::uint64_t x = next_u64();
   while (x > limit) x = next_u64();
   return x % n;
-}
-
-void RandomStream::save(ByteWriter& out) const {
-  out.value(key_);
-  out.value(position_);
-}
-
-void RandomStream::load(ByteReader& in) {
-  key_ = in.value<std::uint64_t>();
-  position_ = in.value<std::uint64_t>();
-  block_index_ = ~0ull;
 }
 
 }  // namespace gipo

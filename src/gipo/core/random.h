@@ -6,9 +6,6 @@
 
 namespace gipo {
 
-class ByteReader;
-class ByteWriter;
-
 // A counter-based random stream (Philox 4x32-10): its whole state is a key and a position, so a stream is cheap to
 // derive, to save and to resume. Not thread-safe; each actor, environment and sampler owns its own.
 class RandomStream {
@@ -26,8 +23,17 @@ class RandomStream {
   double normal();                          // N(0, 1), Box-Muller; two u64 draws each, so no hidden second value
   std::uint64_t below(std::uint64_t n);     // {0, ..., n-1}, unbiased; n > 0
 
-  void save(ByteWriter& out) const;
-  void load(ByteReader& in);
+  template <class Writer>  // ByteWriter
+  void save(Writer& out) const {
+    out.value(key_);
+    out.value(position_);
+  }
+  template <class Reader>  // ByteReader
+  void load(Reader& in) {
+    key_ = in.template value<std::uint64_t>();
+    position_ = in.template value<std::uint64_t>();
+    block_index_ = ~0ull;
+  }
 
  private:
   std::uint64_t key_ = 0;

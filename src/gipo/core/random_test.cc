@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {

@@ -15,6 +15,8 @@
 
 namespace gipo {
 
+class ByteReader;
+class ByteWriter;
 class Stop;
 
 struct ActionSpace {

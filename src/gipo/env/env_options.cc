@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
 
 namespace gipo {
 namespace {

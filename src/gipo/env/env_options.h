@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gipo/core/config.h"
+#include "gipo/config/config.h"
 
 namespace gipo {
 

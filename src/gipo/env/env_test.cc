@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <limits>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {

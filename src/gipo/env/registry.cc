@@ -3,8 +3,8 @@
 
 #include <map>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
 #include "gipo/env/bridge/bridged_env.h"
 #include "gipo/env/env.h"
 #include "gipo/env/spaces.h"

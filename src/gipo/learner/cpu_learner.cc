@@ -6,9 +6,9 @@
 #include <cmath>
 #include <utility>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
+#include "gipo/io/bytes.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/stats/sums.h"
 
@@ -57,7 +57,7 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
   for (auto* v : {&ratio_, &ratio_advantage_, &multiplier_, &loss_}) v->resize(m);
   for (auto* v : {&float_ratio_, &float_advantage_, &float_multiplier_}) v->resize(m);
   d_outputs_.resize(n * setup.model.distribution.outputs());
-  window_value_.resize(n + 1);
+  stretch_value_.resize(n + 1);
   gap_.resize(n);
   age_.resize(n);
 }
@@ -95,7 +95,7 @@ void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
 
 template <class T>
 void CpuLearner<T>::forward(const Batch& batch) {
-  // Advantages made at collection need no value of what follows a window.
+  // Advantages made at collection need no value of what follows a stretch.
   const std::size_t rows = setup_.advantage.mode == "stored" ? batch.size : batch.rows();
   scale_.apply<T>({batch.observation.data(), rows * batch.observation_size}, observation_.data());
   std::copy_n(batch.action.data(), action_.size(), action_.data());
@@ -146,18 +146,19 @@ void CpuLearner<T>::compute_advantages(const Batch& batch) {
     std::copy_n(batch.advantage.data(), batch.size, advantage_.data());
     std::copy_n(batch.target.data(), batch.size, target_.data());
   }
-  for (std::size_t w = 0; o.mode != "stored" && w < batch.windows.size(); ++w) {
-    const BatchWindow& window = batch.windows[w];
-    std::copy_n(values_ + window.begin, window.length, window_value_.data());
-    window_value_[window.length] = values_[batch.size + w];
-    const SegmentView<T> segment{
-        {reward_.data() + window.begin, window.length}, {window_value_.data(), window.length + 1}, window.terminated};
-    const std::span<T> advantage(advantage_.data() + window.begin, window.length);
-    const std::span<T> target(target_.data() + window.begin, window.length);
+  for (std::size_t w = 0; o.mode != "stored" && w < batch.stretches.size(); ++w) {
+    const Stretch& stretch = batch.stretches[w];
+    std::copy_n(values_ + stretch.begin, stretch.length, stretch_value_.data());
+    stretch_value_[stretch.length] = values_[batch.size + w];
+    const SegmentView<T> segment{{reward_.data() + stretch.begin, stretch.length},
+                                 {stretch_value_.data(), stretch.length + 1},
+                                 stretch.terminated};
+    const std::span<T> advantage(advantage_.data() + stretch.begin, stretch.length);
+    const std::span<T> target(target_.data() + stretch.begin, stretch.length);
     if (o.mode == "gae") {
       gae<T>(segment, T(o.gamma), T(o.lambda), advantage, target);
     } else {
-      vtrace<T>(segment, {joint_.data() + window.begin, window.length}, {o.gamma, o.lambda, o.rho_bar, o.c_bar},
+      vtrace<T>(segment, {joint_.data() + stretch.begin, stretch.length}, {o.gamma, o.lambda, o.rho_bar, o.c_bar},
                 advantage, target);
     }
   }

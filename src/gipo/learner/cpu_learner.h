@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "gipo/core/random.h"
+#include "gipo/learner/adamw.h"
 #include "gipo/learner/learner.h"
 #include "gipo/objective/surrogate.h"
-#include "gipo/policy/adamw.h"
 #include "gipo/policy/mlp.h"
 
 namespace gipo {
@@ -78,23 +78,23 @@ class CpuLearner final : public Learner {
   Diagnostics diagnostics_;
 
   // Workspace. N: batch size, D: action dimensions, M: ratios, N or N * D.
-  AlignedVector<T> observation_;                                         // [rows, observation_size] scaled
-  std::vector<T> action_;                                                // [N, D]
-  std::vector<T> reward_;                                                // [N] scaled
-  const T* features_ = nullptr;                                          // [rows, ...] what both networks begin with
-  const T* values_ = nullptr;                                            // [rows]
-  std::vector<T> log_prob_;                                              // [N, D]
-  std::vector<T> entropy_;                                               // [N]
-  std::vector<T> proximal_;                                              // [N]
-  std::vector<T> joint_;                                                 // [N] log ratio of the whole action
-  std::vector<T> ratio_;                                                 // [M] log ratio as the surrogate sees it
-  std::vector<T> advantage_;                                             // [N]
-  std::vector<T> target_;                                                // [N]
-  std::vector<T> ratio_advantage_, multiplier_, loss_;                   // [M]
-  std::vector<T> d_log_prob_;                                            // [N, D]
-  AlignedVector<T> d_outputs_;                                           // [N, distribution outputs]
-  std::vector<T> d_value_;                                               // [N]
-  std::vector<T> window_value_;                                          // [N+1] one window's values, for the advantage
+  AlignedVector<T> observation_;                        // [rows, observation_size] scaled
+  std::vector<T> action_;                               // [N, D]
+  std::vector<T> reward_;                               // [N] scaled
+  const T* features_ = nullptr;                         // [rows, ...] what both networks begin with
+  const T* values_ = nullptr;                           // [rows]
+  std::vector<T> log_prob_;                             // [N, D]
+  std::vector<T> entropy_;                              // [N]
+  std::vector<T> proximal_;                             // [N]
+  std::vector<T> joint_;                                // [N] log ratio of the whole action
+  std::vector<T> ratio_;                                // [M] log ratio as the surrogate sees it
+  std::vector<T> advantage_;                            // [N]
+  std::vector<T> target_;                               // [N]
+  std::vector<T> ratio_advantage_, multiplier_, loss_;  // [M]
+  std::vector<T> d_log_prob_;                           // [N, D]
+  AlignedVector<T> d_outputs_;                          // [N, distribution outputs]
+  std::vector<T> d_value_;                              // [N]
+  std::vector<T> stretch_value_;                        // [N+1] one stretch's values, for the advantage
   std::vector<float> float_ratio_, float_advantage_, float_multiplier_;  // [M] for the diagnostics
   std::vector<std::int64_t> gap_;                                        // [N]
   std::vector<std::int64_t> gap_pool_;  // some gaps of each of the last 32 updates, a ring

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "gipo/core/config.h"
+#include "gipo/config/config.h"
+#include "gipo/data/batch.h"
 #include "gipo/objective/diagnostics.h"
 #include "gipo/policy/model.h"
-#include "gipo/replay/batch.h"
 
 namespace gipo {
 

@@ -6,9 +6,10 @@
 #include <limits>
 #include <map>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
+#include "gipo/io/bytes.h"
+#include "gipo/learner/adamw.h"
 #include "gipo/learner/cpu_learner.h"
 
 namespace gipo {
@@ -34,7 +35,7 @@ Batch random_batch(std::uint64_t seed) {
     b.log_prob[i] = static_cast<float>(std::log(1.0 / 3.0) + 0.2 * random.normal());
     b.reward[i] = static_cast<float>(random.normal());
   }
-  for (std::size_t at = 0; at < kSize; at += 8) b.windows.push_back({at, 8, at == 8});
+  for (std::size_t at = 0; at < kSize; at += 8) b.stretches.push_back({at, 8, at == 8});
   return b;
 }
 
@@ -266,6 +267,22 @@ TEST(Schedule, WarmsUpAndComesDown) {
   EXPECT_DOUBLE_EQ(schedule_factor(o, 10), 1);
   EXPECT_NEAR(schedule_factor(o, 55), 0.5, 1e-12);
   EXPECT_NEAR(schedule_factor(o, 100), 0, 1e-12);
+}
+
+TEST(AdamW, MatchesTheTextbook) {
+  AdamW<double> optimizer(1, {0.9, 0.99, 1e-8, 0.1});
+  double w = 1, m = 0, v = 0;
+  std::vector<double> parameter = {1};
+  for (int t = 1; t <= 5; ++t) {
+    const std::vector<double> gradient = {0.3 * t - 0.8};
+    optimizer.step(parameter, gradient, 0.01, 0.5);
+    const double g = gradient[0] * 0.5;
+    m = 0.9 * m + 0.1 * g;
+    v = 0.99 * v + 0.01 * g * g;
+    w -= 0.01 * 0.1 * w;
+    w -= 0.01 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8);
+    EXPECT_NEAR(parameter[0], w, 1e-12);
+  }
 }
 
 }  // namespace

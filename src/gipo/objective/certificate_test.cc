@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "gipo/core/config.h"
+#include "gipo/config/config.h"
 #include "gipo/core/random.h"
 #include "gipo/objective/surrogate.h"
 

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "gipo/core/error.h"
+#include "gipo/kernels/fast_exp.h"
 #include "gipo/objective/surrogate.h"
-#include "gipo/stats/fast_exp.h"
 #include "gipo/stats/sort_keys.h"
 
 namespace gipo {

@@ -8,8 +8,8 @@
 #include <limits>
 #include <string_view>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
 
 namespace gipo {
 namespace {

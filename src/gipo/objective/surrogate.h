@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gipo/core/config.h"
+#include "gipo/config/config.h"
 
 namespace gipo {
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <set>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/options.h"
 #include "gipo/core/random.h"
 
 namespace gipo {

@@ -7,7 +7,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/random.h"
-#include "gipo/policy/dense.h"
+#include "gipo/kernels/dense.h"
 
 namespace gipo {
 namespace {

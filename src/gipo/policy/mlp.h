@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gipo/core/aligned_vector.h"
-#include "gipo/policy/dense.h"
+#include "gipo/kernels/dense.h"
 
 namespace gipo {
 

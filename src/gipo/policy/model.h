@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "gipo/core/config.h"
+#include "gipo/config/config.h"
 #include "gipo/env/env.h"
 #include "gipo/policy/distribution.h"
 #include "gipo/policy/mlp.h"
-#include "gipo/policy/normaliser.h"
+#include "gipo/policy/scale.h"
 
 namespace gipo {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "gipo/core/error.h"
-#include "gipo/core/protobuf.h"
+#include "gipo/io/protobuf.h"
 
 namespace gipo {
 namespace {

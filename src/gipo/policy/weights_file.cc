@@ -6,10 +6,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/json_text.h"
-#include "gipo/core/options.h"
-#include "gipo/core/safetensors.h"
+#include "gipo/io/json_text.h"
+#include "gipo/io/safetensors.h"
 #include "gipo/policy/model.h"
 
 namespace gipo {

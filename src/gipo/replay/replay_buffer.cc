@@ -131,7 +131,7 @@ void ReplayBuffer::grow(std::size_t rows) {
 bool ReplayBuffer::sample(Batch& batch) {
   const std::lock_guard lock(mutex_);
   if (record_count_ == 0) return false;
-  batch.windows.clear();
+  batch.stretches.clear();
   if (shape_.sampling == Sampling::kSegments) {
     sample_segments(batch);
   } else {
@@ -153,9 +153,9 @@ void ReplayBuffer::sample_segments(Batch& batch) {
       copy_rows(held, r.row + offset, count, to, at, values);
     });
     for (std::size_t t = 0; t < count; ++t) batch.env_step[at + t] = r.env_step(offset + t);
-    copy_rows(arena_.observation, r.row + offset + count, 1, batch.observation, batch.size + batch.windows.size(),
+    copy_rows(arena_.observation, r.row + offset + count, 1, batch.observation, batch.size + batch.stretches.size(),
               width);
-    batch.windows.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0});
+    batch.stretches.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0});
     at += count;
   }
 }

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "gipo/core/random.h"
-#include "gipo/policy/normaliser.h"
-#include "gipo/replay/batch.h"
+#include "gipo/data/batch.h"
+#include "gipo/data/segment.h"
+#include "gipo/policy/scale.h"
 #include "gipo/replay/growing_array.h"
-#include "gipo/replay/segment.h"
 
 namespace gipo {
 

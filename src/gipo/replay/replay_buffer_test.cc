@@ -7,8 +7,8 @@
 #include <map>
 #include <thread>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 #include "gipo/replay/replay_snapshot.h"
 
 namespace gipo {
@@ -49,12 +49,12 @@ void expect_consistent(const Batch& b) {
     EXPECT_EQ(b.env_step[i], k);
   }
   std::size_t at = 0;
-  for (std::size_t w = 0; w < b.windows.size(); ++w) {
-    EXPECT_EQ(b.windows[w].begin, at);
-    at += b.windows[w].length;
+  for (std::size_t w = 0; w < b.stretches.size(); ++w) {
+    EXPECT_EQ(b.stretches[w].begin, at);
+    at += b.stretches[w].length;
     EXPECT_EQ(b.observation[2 * (b.size + w)], b.reward[at - 1] + 1) << "the row after the window's end";
   }
-  EXPECT_EQ(at, b.windows.empty() ? 0 : b.size);
+  EXPECT_EQ(at, b.stretches.empty() ? 0 : b.size);
 }
 
 TEST(ReplayBuffer, EmptyGivesNoBatch) {
@@ -108,7 +108,7 @@ TEST(ReplayBuffer, TerminationIsSeenOnlyAtTheTrueEndOfASegment) {
   for (int i = 0; i < 50; ++i) {
     ASSERT_TRUE(replay.sample(batch));
     expect_consistent(batch);
-    for (const BatchWindow& w : batch.windows) {
+    for (const Stretch& w : batch.stretches) {
       EXPECT_EQ(w.terminated, batch.reward[w.begin + w.length - 1] == 7);
     }
   }
@@ -175,13 +175,13 @@ TEST(ReplayBuffer, AllButTheFirstAndTheLastOfABatchAreWholeSegments) {
   for (int i = 0; i < 100; ++i) {
     replay.sample(batch);
     expect_consistent(batch);
-    for (std::size_t w = 0; w < batch.windows.size(); ++w) {
-      const std::int64_t first = batch.version[batch.windows[w].begin];
+    for (std::size_t w = 0; w < batch.stretches.size(); ++w) {
+      const std::int64_t first = batch.version[batch.stretches[w].begin];
       if (w > 0) {
         EXPECT_EQ(first % 8, 0);
       }
-      if (w + 1 < batch.windows.size()) {
-        EXPECT_EQ((first + static_cast<std::int64_t>(batch.windows[w].length)) % 8, 0);
+      if (w + 1 < batch.stretches.size()) {
+        EXPECT_EQ((first + static_cast<std::int64_t>(batch.stretches[w].length)) % 8, 0);
       }
     }
   }

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 #include "gipo/replay/replay_buffer.h"
 
 namespace gipo {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <type_traits>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 #include "gipo/policy/distribution.h"
 #include "gipo/replay/replay_buffer.h"
 

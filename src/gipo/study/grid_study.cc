@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/number_text.h"
-#include "gipo/core/options.h"
+#include "gipo/io/number_text.h"
 
 namespace gipo {
 namespace {

@@ -7,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "gipo/config/options.h"
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
-#include "gipo/core/json_text.h"
-#include "gipo/core/options.h"
+#include "gipo/io/files.h"
+#include "gipo/io/json_text.h"
 
 namespace gipo {
 namespace {

@@ -7,12 +7,12 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "gipo/config/options.h"
+#include "gipo/config/path_text.h"
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
-#include "gipo/core/json_text.h"
-#include "gipo/core/number_text.h"
-#include "gipo/core/options.h"
-#include "gipo/core/path_text.h"
+#include "gipo/io/files.h"
+#include "gipo/io/json_text.h"
+#include "gipo/io/number_text.h"
 
 namespace gipo {
 namespace {

@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <set>
 
-#include "gipo/core/config_toml.h"
+#include "gipo/config/config_toml.h"
+#include "gipo/config/path_text.h"
+#include "gipo/config/toml_shape.h"
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
-#include "gipo/core/path_text.h"
-#include "gipo/core/toml_shape.h"
-#include "gipo/train/memory.h"
+#include "gipo/io/files.h"
+#include "gipo/plan/memory.h"
 
 namespace gipo {
 namespace {

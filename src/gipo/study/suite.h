@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gipo/train/plan.h"
+#include "gipo/plan/plan.h"
 
 namespace gipo {
 

@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
-#include "gipo/train/run_folder.h"
+#include "gipo/io/files.h"
+#include "gipo/run/run_folder.h"
 
 namespace gipo {
 namespace {

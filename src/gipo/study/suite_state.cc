@@ -10,12 +10,12 @@
 #include <nlohmann/json.hpp>
 
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
-#include "gipo/core/json_text.h"
+#include "gipo/io/files.h"
+#include "gipo/io/json_text.h"
 #include "gipo/objective/surrogate.h"
-#include "gipo/train/checkpoint.h"
-#include "gipo/train/resume.h"
-#include "gipo/train/run_folder.h"
+#include "gipo/run/checkpoint.h"
+#include "gipo/run/resume.h"
+#include "gipo/run/run_folder.h"
 
 namespace gipo {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gipo/core/error.h"
-#include "gipo/core/files.h"
+#include "gipo/io/files.h"
 #include "gipo/study/suite_state.h"
 
 namespace gipo {

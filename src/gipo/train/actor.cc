@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
+#include "gipo/io/bytes.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/replay/replay_buffer.h"
 

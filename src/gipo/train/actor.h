@@ -7,27 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "gipo/data/segment.h"
 #include "gipo/env/env.h"
+#include "gipo/plan/plan.h"
 #include "gipo/policy/model.h"
-#include "gipo/replay/segment.h"
+#include "gipo/run/records.h"
 #include "gipo/train/faults.h"
-#include "gipo/train/plan.h"
 
 namespace gipo {
 
 class ReplayBuffer;
-
-// One finished training episode, as a line of episodes.jsonl.
-struct Episode {
-  std::size_t env = 0;        // index over all environments
-  std::int64_t number = 0;    // of that environment
-  double episode_return = 0;  // unscaled
-  std::int64_t length = 0;
-  std::int64_t env_steps = 0;  // of the run, when it ended
-  std::int64_t version = 0;    // of the policy that took its last step
-  bool terminated = false;
-  Success success = {};
-};
 
 // Steps several environments together, one inference for all, and fills one segment per environment. Owned by one
 // thread at a time; the same code serves lockstep and async.

@@ -3,39 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <thread>
 
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
+#include "gipo/plan/plan.h"
+#include "gipo/train/faults.h"
 
 namespace gipo {
-namespace {
-
-constexpr std::size_t kMostTogether = 16;  // environments stepped by one inference
-
-}  // namespace
-
-ReturnStats return_stats(std::span<const double> returns, std::span<const Success> success) {
-  ReturnStats stats;
-  stats.episodes = static_cast<std::int64_t>(returns.size());
-  if (returns.empty()) return stats;
-  const auto n = static_cast<double>(returns.size());
-  for (const double r : returns) stats.mean += r / n;
-  for (const double r : returns) stats.std += (r - stats.mean) * (r - stats.mean) / n;
-  stats.std = std::sqrt(stats.std);
-  double known = 0, ever = 0, last = 0;
-  for (const Success& s : success) known += s.known, ever += s.ever, last += s.last;
-  if (known > 0) stats.success_rate = ever / known, stats.success_rate_last = last / known;
-  return stats;
-}
-
-std::size_t evaluated_together(std::int64_t episodes) {
-  return std::min(static_cast<std::size_t>(episodes), kMostTogether);
-}
-
-std::size_t evaluation_workers() { return std::max(1u, std::thread::hardware_concurrency()); }
-
 namespace {
 
 // The episodes of one evaluation: one environment per place; a place whose episode ends takes the next one, until none

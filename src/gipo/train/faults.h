@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 
 #include "gipo/env/env.h"
+#include "gipo/run/records.h"
 
 namespace gipo {
 
@@ -22,9 +22,6 @@ inline constexpr Fault kBadStart{"start_not_finite", "a first observation that i
 
 // In a row, of one environment, after which the run ends. Of workers, env.max_deaths says how many deaths are too many.
 inline constexpr std::int64_t kMostFaults = 10;
-
-// By name: rejected segments of training, episodes of evaluations that were played again.
-using FaultCounts = std::map<std::string, std::uint64_t>;
 
 // Why segments were rejected: "every segment was rejected (2 worker_died, 1 reward_not_finite); the last: ...".
 std::string in_words(const FaultCounts& faults, const std::string& last);

@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {

@@ -9,9 +9,10 @@
 #include "gipo/core/thread_pool.h"
 #include "gipo/learner/learner.h"
 #include "gipo/replay/replay_buffer.h"
+#include "gipo/run/checkpoint.h"
+#include "gipo/run/run_folder.h"
 #include "gipo/train/actor.h"
-#include "gipo/train/checkpoint.h"
-#include "gipo/train/run_folder.h"
+#include "gipo/train/evaluator.h"
 #include "gipo/train/weight_store.h"
 
 namespace gipo {

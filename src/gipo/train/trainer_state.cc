@@ -5,12 +5,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 #include "gipo/replay/replay_snapshot.h"
-#include "gipo/train/state_fields.h"
+#include "gipo/run/state_fields.h"
+#include "gipo/run/version.h"
 #include "gipo/train/trainer.h"
-#include "gipo/train/version.h"
 
 namespace gipo {
 namespace {

@@ -10,10 +10,10 @@
 #include <set>
 #include <sstream>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
-#include "gipo/core/temporary_folder.h"
-#include "gipo/train/resume.h"
+#include "gipo/io/bytes.h"
+#include "gipo/io/temporary_folder.h"
+#include "gipo/run/resume.h"
 
 namespace gipo {
 namespace {

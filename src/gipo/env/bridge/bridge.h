@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gipo/core/config.h"
+#include "gipo/config/config.h"
 #include "gipo/env/bridge/slots.h"
 #include "gipo/env/env.h"
 

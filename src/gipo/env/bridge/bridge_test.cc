@@ -7,7 +7,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
-#include "gipo/core/temporary_folder.h"
+#include "gipo/io/temporary_folder.h"
 
 namespace gipo {
 namespace {

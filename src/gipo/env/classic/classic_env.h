@@ -4,9 +4,9 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "gipo/core/bytes.h"
 #include "gipo/core/error.h"
 #include "gipo/env/env.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 

@@ -14,9 +14,9 @@
 #include <mutex>
 #include <vector>
 
-#include "gipo/core/checksum.h"
-#include "gipo/core/files.h"
 #include "gipo/core/python.h"
+#include "gipo/io/checksum.h"
+#include "gipo/io/files.h"
 
 // CMake defines these for this file alone: the pinned versions, the pip that installs them, and where the wheels lay
 // when it was configured: empty where pip built this in an environment that is gone.

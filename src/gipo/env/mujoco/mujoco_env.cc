@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "gipo/core/bytes.h"
-#include "gipo/core/options.h"
+#include "gipo/config/options.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {

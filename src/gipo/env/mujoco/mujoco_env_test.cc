@@ -9,7 +9,7 @@
 #include <fstream>
 #include <thread>
 
-#include "gipo/core/bytes.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {

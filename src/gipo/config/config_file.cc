@@ -1,0 +1,214 @@
+// The file parser and --set: both turn text into an OptionValue and hand it to the option's row of the table.
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "gipo/config/config_toml.h"
+#include "gipo/config/options.h"
+#include "gipo/config/toml_shape.h"
+#include "gipo/core/error.h"
+#include "gipo/io/files.h"
+
+namespace gipo {
+namespace {
+
+// Of the options of a task, as text: they stand in the state of every checkpoint, whose size is bounded too.
+constexpr std::size_t kMostOptionBytes = 64 * 1024;
+
+const Option& find_option(const std::string& key, const std::string& where) {
+  for (const OptionGroup& group : option_table()) {
+    for (const Option& o : group.options) {
+      if (o.key == key) return o;
+    }
+  }
+  std::vector<std::string> known, homeless;
+  for (const OptionGroup& group : option_table()) {
+    for (const Option& o : group.options) {
+      known.push_back(o.key);
+      if (o.key.ends_with("." + key)) homeless.push_back(o.key);
+    }
+  }
+  // A name without its group is nearer to what was meant than any other key.
+  const std::string nearest =
+      homeless.empty() ? did_you_mean(key, known) : fmt::format(" (did you mean {}?)", fmt::join(homeless, " or "));
+  throw Error(fmt::format("{}: unknown option {}{}; `gipo list options` shows all", where, key, nearest));
+}
+
+// The run saves its config: text that cannot be read back would make a run that cannot be resumed.
+void refuse_unreadable(const OptionValue& value, const std::string& key, const std::string& where) {
+  if (!std::holds_alternative<std::string>(value) && !std::holds_alternative<Nested>(value)) return;
+  try {
+    (void)toml::parse("v = " + to_toml(value));
+  } catch (const toml::parse_error&) {
+    throw Error(fmt::format("{}: the value of {} is not accepted: text in UTF-8 is wanted", where, key));
+  }
+}
+
+// The parts of what follows "env.options.": the option's name, and where a dot follows, the keys that lead into it.
+std::vector<std::string> path_of(const std::string& key, const std::string& where) {
+  std::vector<std::string> parts;
+  std::istringstream names(key.substr(kEnvOptions.size()) + ".");
+  for (std::string part; std::getline(names, part, '.');) parts.push_back(part);
+  if (std::ranges::find(parts, "") != parts.end()) {
+    throw Error(fmt::format("{}: unknown option {}: wanted {}NAME, or {}NAME.KEY inside a table", where, key,
+                            kEnvOptions, kEnvOptions));
+  }
+  if (parts.size() > kMostLevels) refuse_deep(key, where);
+  return parts;
+}
+
+// `whole` with `value` at the place that the path leads to from `at` on; tables that are not there yet are made.
+OptionValue set_inside(OptionValue whole, const std::vector<std::string>& path, std::size_t at,
+                       const OptionValue& value, const std::string& where) {
+  if (at == path.size()) return value;
+  auto* table = std::get_if<Nested>(&whole);
+  if (!table || table->kind != Nested::Kind::kTable) {
+    throw Error(fmt::format("{}: {}{} is not accepted: {} is {} and no table", where, kEnvOptions, fmt::join(path, "."),
+                            path[at - 1], to_toml(whole)));
+  }
+  const auto it = std::ranges::find(table->items, path[at], &NestedItem::key);
+  const OptionValue none = Nested{Nested::Kind::kTable, {}};
+  OptionValue inner = set_inside(it == table->items.end() ? none : it->value, path, at + 1, value, where);
+  if (it == table->items.end()) {
+    table->items.push_back({path[at], std::move(inner)});
+  } else {
+    it->value = std::move(inner);
+  }
+  return whole;
+}
+
+// Kept as it is: the task, which may be chosen later, checks it.
+void keep_env_option(LoadedConfig& loaded, const OptionValue& value, const std::string& key, const std::string& where) {
+  const std::vector<std::string> path = path_of(key, where);
+  const auto it = loaded.config.env_options.find(path[0]);
+  const OptionValue before = it == loaded.config.env_options.end() ? Nested{Nested::Kind::kTable, {}} : it->second;
+  const OptionValue whole = set_inside(before, path, 1, value, where);
+  if (depth_of(whole) > kMostLevels) refuse_deep(key, where);
+  for (const std::string& part : path) refuse_unreadable(part, key, where);
+  refuse_unreadable(value, key, where);
+  OptionValues all = loaded.config.env_options;
+  all[path[0]] = whole;
+  std::size_t bytes = 0;
+  for (const auto& [name, v] : all) bytes += toml_key(name).size() + to_toml(v).size();
+  if (bytes > kMostOptionBytes) {
+    throw Error(
+        fmt::format("{}: {} is not accepted: the options of the task take {} bytes as TOML, at most {} are kept", where,
+                    key, bytes, kMostOptionBytes));
+  }
+  loaded.config.env_options = std::move(all);
+  loaded.origins[std::string(kEnvOptions) + path[0]] = where;
+}
+
+void set_env_option(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
+  const std::optional<OptionValue> value = read_node(node, key, where);
+  if (!value) {
+    throw Error(
+        fmt::format("{}: {} = {} is not accepted: wanted true or false, a number, text, \"@none\", or lists and tables "
+                    "of these",
+                    where, key, shown(node)));
+  }
+  keep_env_option(loaded, without_spelling(*value), key, where);
+}
+
+void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
+  if (key.starts_with(kEnvOptions)) return set_env_option(loaded, node, key, where);
+  const Option& option = find_option(key, where);
+  const std::optional<OptionValue> value = read_node(node, key, where);
+  if (!value) {
+    throw Error(fmt::format("{}: {} = {} is not accepted: wanted {}{}{}", where, key, shown(node), option.type,
+                            option.accepted.empty() ? "" : ", ", option.accepted));
+  }
+  set_option(loaded, key, *value, where);
+}
+
+}  // namespace
+
+toml::table parse_toml(std::string_view text, const std::string& name) {
+  check_toml_shape(text, name);
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& e) {
+    throw Error(fmt::format("{}:{}: not valid TOML: {}", name, e.source().begin.line, e.description()));
+  }
+}
+
+std::string place(const toml::node& node, const std::string& name) {
+  return fmt::format("{}:{}", name, node.source().begin.line);
+}
+
+void apply_group(LoadedConfig& loaded, const std::string& group_name, const toml::node& node, const std::string& name,
+                 const std::vector<std::string>& others) {
+  std::vector<std::string> known = others;
+  for (const OptionGroup& g : option_table()) known.push_back(g.name);
+  const toml::table* table = node.as_table();
+  if (!table && others.empty()) find_option(group_name, place(node, name));  // throws: no option stands outside a group
+  if (std::find(known.begin(), known.end(), group_name) == known.end()) {
+    throw Error(fmt::format("{}: unknown {} {}{}; known: {}", place(node, name), others.empty() ? "group" : "key",
+                            others.empty() ? "[" + group_name + "]" : group_name, did_you_mean(group_name, known),
+                            fmt::join(known, ", ")));
+  }
+  if (!table)
+    throw Error(fmt::format("{}: {}: wanted options, {}.NAME = VALUE", place(node, name), group_name, group_name));
+  for (const auto& [key, value] : *table) {
+    const std::string full = group_name + "." + std::string(key.str());
+    const toml::table* options = full + "." == kEnvOptions ? value.as_table() : nullptr;
+    if (!options) {
+      set_from(loaded, value, full, place(value, name));
+      continue;
+    }
+    for (const auto& [option, v] : *options) {
+      if (option.str().find('.') != std::string_view::npos) {
+        throw Error(fmt::format("{}: {}.\"{}\" is not accepted: wanted a name without a dot", place(v, name), full,
+                                option.str()));
+      }
+      set_env_option(loaded, v, full + "." + std::string(option.str()), place(v, name));
+    }
+  }
+}
+
+LoadedConfig parse_config(std::string_view text, const std::string& name) {
+  LoadedConfig loaded;
+  for (const auto& [group, node] : parse_toml(text, name)) apply_group(loaded, std::string(group.str()), node, name);
+  return loaded;
+}
+
+LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path, kMostTomlBytes), path); }
+
+void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue& value, const std::string& where) {
+  if (key.starts_with(kEnvOptions)) return keep_env_option(loaded, value, key, where);
+  const Option& option = find_option(key, where);
+  refuse_unreadable(value, key, where);
+  option.set(loaded.config, value, where);
+  loaded.origins[key] = where;
+}
+
+void apply_override(LoadedConfig& loaded, const std::string& assignment) {
+  check_toml_shape(assignment, "--set");
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw Error(fmt::format("--set {}: wanted group.name=value", assignment));
+  }
+  const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
+  if (!key.starts_with(kEnvOptions)) find_option(key, "--set");
+  // As TOML where it is TOML, as a bare word otherwise. What begins as a list or a table was never meant as a word.
+  toml::table parsed;
+  try {
+    parsed = toml::parse("v = " + value);
+  } catch (const toml::parse_error& e) {
+    if (value.starts_with('{') || value.starts_with('[')) {
+      throw Error(
+          fmt::format("--set: {} = {} is not accepted: not valid TOML: {}; wanted [1, \"text\"] or {{a = 1, "
+                      "b = [true, \"@none\"]}}",
+                      key, value, e.description()));
+    }
+    parsed.clear();
+  }
+  if (parsed.size() != 1) parsed = toml::table{{"v", value}};
+  set_from(loaded, *parsed.get("v"), key, "--set");
+}
+
+}  // namespace gipo

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gipo {
+
+enum class DType : std::uint8_t { kUint8, kInt32, kInt64, kFloat32, kFloat64 };
+std::size_t size_of(DType type);          // bytes of one value
+const char* name_of(DType type);          // "uint8"
+DType dtype_of(const std::string& name);  // throws Error for another name
+
+// Who sees a field of an observation. kCritic: the critic alone, beside what the policy sees. kMask: nobody; it says
+// which actions are valid, one value for each choice of each part of the action, not zero where it is.
+enum class Role : std::uint8_t { kPolicy, kCritic, kMask };
+const char* name_of(Role role);  // "policy"
+
+// One named array of an observation.
+struct Field {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape = {};  // of one observation
+  Role role = Role::kPolicy;
+  std::vector<std::int64_t> choices = {};  // where its values are choices, counted from 0: how many, for each of them
+
+  std::size_t values() const;  // in one observation
+  std::size_t bytes() const { return values() * size_of(dtype); }
+  bool operator==(const Field&) const = default;
+};
+
+// What an observation is made of. A task of plain vectors has one field, "observation", of float32.
+using Fields = std::vector<Field>;
+Fields plain_fields(std::size_t observation_size);
+bool is_plain(const Fields& fields);
+
+// One observation that is being written: where each field of it lies, in the order of the spec.
+using ObservationRow = std::span<std::byte* const>;
+
+// One array of a transition; what walks all of them (insert, sample, save, load, wire) walks a list of these.
+struct Column {
+  // How many rows a segment of T steps has: T, T + 1 (with the true final observation), or one (its start).
+  enum class Rows : std::uint8_t { kSteps, kStepsAndFinal, kStart };
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::size_t width = 0;  // values in a row
+  Rows rows = Rows::kSteps;
+
+  std::size_t row_bytes() const { return width * size_of(dtype); }
+  bool operator==(const Column&) const = default;
+};
+
+}  // namespace gipo

@@ -1,0 +1,210 @@
+#include "gipo/io/safetensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "gipo/core/error.h"
+#include "gipo/io/json_text.h"
+
+namespace gipo {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian");
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr JsonLimits kHeaderLimits{16 * 1024 * 1024, 4};  // a tensor's shape is three deep
+constexpr const char* kMetadata = "__metadata__";
+
+struct TypeRow {
+  TensorType type;
+  std::string_view name;
+  std::size_t size;
+};
+constexpr std::array<TypeRow, 3> kTypes{
+    {{TensorType::kF32, "F32", 4}, {TensorType::kF64, "F64", 8}, {TensorType::kI64, "I64", 8}}};
+
+const TypeRow& row_of(TensorType type) { return kTypes[static_cast<std::size_t>(type)]; }
+
+std::string in_words(TensorType type, const Shape& shape) {
+  return fmt::format("{} [{}]", name_of(type), fmt::join(shape, ", "));
+}
+
+// Bytes of a tensor, or nothing where that number does not fit: a damaged shape must not wrap around to a small one.
+std::optional<std::uint64_t> bytes_of(TensorType type, const Shape& shape) {
+  std::uint64_t bytes = size_of(type);
+  for (const std::uint64_t dim : shape) {
+    if (__builtin_mul_overflow(bytes, dim, &bytes)) return std::nullopt;
+  }
+  return bytes;
+}
+
+// Everything the header says of one tensor, each part checked. The offsets count from the end of the header.
+SafeTensors::Entry parse_entry(const std::string& name, const json& value, std::uint64_t data_bytes) {
+  const auto refuse = [&name](const std::string& what) { throw Error("tensor " + name + ": " + what); };
+  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets")) {
+    refuse("dtype, shape or data_offsets is missing");
+  }
+  SafeTensors::Entry entry;
+
+  const json& type = value["dtype"];
+  const auto* row = std::find_if(kTypes.begin(), kTypes.end(),
+                                 [&](const TypeRow& r) { return type.is_string() && type == json(r.name); });
+  if (row == kTypes.end()) {
+    refuse("dtype is " + (type.is_string() ? type.dump() : "no text") + ", F32, F64 and I64 are known");
+  }
+  entry.type = row->type;
+
+  const auto whole = [](const json& v) { return v.is_number_unsigned(); };
+  const json& shape = value["shape"];
+  if (!shape.is_array() || !std::all_of(shape.begin(), shape.end(), whole)) refuse("shape is no list of sizes");
+  entry.shape = shape.get<Shape>();
+
+  const json& offsets = value["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || !std::all_of(offsets.begin(), offsets.end(), whole)) {
+    refuse("data_offsets is no pair of offsets");
+  }
+  const auto begin = offsets[0].get<std::uint64_t>();
+  const auto end = offsets[1].get<std::uint64_t>();
+  if (begin > end || end > data_bytes) {
+    refuse(fmt::format("bytes {} to {} lie outside the {} bytes of data", begin, end, data_bytes));
+  }
+  if (bytes_of(entry.type, entry.shape) != end - begin) {
+    refuse(fmt::format("{} does not fill {} bytes", in_words(entry.type, entry.shape), end - begin));
+  }
+  entry.begin = static_cast<std::size_t>(begin);
+  entry.end = static_cast<std::size_t>(end);
+  return entry;
+}
+
+TensorMetadata parse_metadata(const json& value) {
+  const auto is_text = [](const json& v) { return v.is_string(); };
+  if (!value.is_object() || !std::all_of(value.begin(), value.end(), is_text)) {
+    throw Error("__metadata__ is no map of texts");
+  }
+  return value.get<TensorMetadata>();
+}
+
+// Every byte of data belongs to exactly one tensor: nothing overlaps, nothing hides in between.
+void check_tiling(const std::map<std::string, SafeTensors::Entry>& entries, std::size_t data_bytes) {
+  std::vector<std::pair<std::size_t, std::size_t>> ranges;
+  ranges.reserve(entries.size());
+  for (const auto& [name, entry] : entries) ranges.emplace_back(entry.begin, entry.end);
+  std::sort(ranges.begin(), ranges.end());
+  std::size_t at = 0;
+  for (const auto& [begin, end] : ranges) {
+    if (begin != at) throw Error(fmt::format("tensors leave a gap or overlap at byte {} of the data", at));
+    at = end;
+  }
+  if (at != data_bytes) throw Error(fmt::format("tensors end at byte {} of {} bytes of data", at, data_bytes));
+}
+
+std::string make_header(std::span<const TensorView> ordered, const TensorMetadata& metadata) {
+  json header = json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  std::size_t at = 0;
+  for (const TensorView& tensor : ordered) {
+    const std::size_t end = at + tensor.bytes.size();
+    header[tensor.name] = {{"dtype", name_of(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  // Metadata may quote what a user typed; a byte that is no UTF-8 must not lose a checkpoint.
+  std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string_view name_of(TensorType type) { return row_of(type).name; }
+std::size_t size_of(TensorType type) { return row_of(type).size; }
+
+TensorView view_tensor(std::string name, TensorType type, Shape shape, std::string_view bytes) {
+  GIPO_CHECK(bytes_of(type, shape) == bytes.size());
+  return {std::move(name), type, std::move(shape), bytes};
+}
+
+std::string write_safetensors(std::span<const TensorView> tensors, const TensorMetadata& metadata) {
+  // Wide elements first keeps each tensor aligned to its element; names then settle the order.
+  std::vector<TensorView> ordered(tensors.begin(), tensors.end());
+  std::sort(ordered.begin(), ordered.end(), [](const TensorView& a, const TensorView& b) {
+    return size_of(a.type) != size_of(b.type) ? size_of(a.type) > size_of(b.type) : a.name < b.name;
+  });
+  std::set<std::string_view> names{kMetadata};
+  std::size_t data_bytes = 0;
+  for (const TensorView& tensor : ordered) {
+    GIPO_CHECK(names.insert(tensor.name).second);
+    data_bytes += tensor.bytes.size();
+  }
+
+  const std::string header = make_header(ordered, metadata);
+  const std::uint64_t header_bytes = header.size();
+  std::string file;
+  file.reserve(kLengthBytes + header.size() + data_bytes);
+  file.append(reinterpret_cast<const char*>(&header_bytes), kLengthBytes);
+  file.append(header);
+  for (const TensorView& tensor : ordered) file.append(tensor.bytes);
+  return file;
+}
+
+SafeTensors::SafeTensors(std::string bytes, std::string where) : bytes_(std::move(bytes)), where_(std::move(where)) {
+  try {
+    parse();
+  } catch (const Error& e) {
+    throw Error(where_ + ": " + e.what());
+  }
+}
+
+void SafeTensors::parse() {
+  if (bytes_.size() < kLengthBytes) throw Error("too short for a safetensors file");
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes_.data(), kLengthBytes);
+  if (header_bytes > bytes_.size() - kLengthBytes || header_bytes > kHeaderLimits.bytes) {
+    throw Error(fmt::format("header of {} bytes in a file of {}", header_bytes, bytes_.size()));
+  }
+  const auto data_begin = static_cast<std::size_t>(kLengthBytes + header_bytes);
+  const std::size_t data_bytes = bytes_.size() - data_begin;
+
+  const auto header =
+      parse_json<json>({bytes_.data() + kLengthBytes, data_begin - kLengthBytes}, "header", kHeaderLimits);
+  if (!header.is_object()) throw Error("header is no JSON object");
+  for (const auto& [name, value] : header.items()) {
+    if (name == kMetadata) {
+      metadata_ = parse_metadata(value);
+    } else {
+      entries_.emplace(name, parse_entry(name, value, data_bytes));
+    }
+  }
+  check_tiling(entries_, data_bytes);
+  for (auto& [name, entry] : entries_) {
+    entry.begin += data_begin;
+    entry.end += data_begin;
+  }
+}
+
+const SafeTensors::Entry& SafeTensors::find(const std::string& name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) throw Error(where_ + ": no tensor named " + name);
+  return found->second;
+}
+
+void SafeTensors::read_bytes(const std::string& name, TensorType type, const Shape& shape, std::span<char> out) const {
+  const Entry& entry = find(name);
+  if (entry.type != type || entry.shape != shape) {
+    throw Error(fmt::format("{}: tensor {} is {} where {} belongs", where_, name, in_words(entry.type, entry.shape),
+                            in_words(type, shape)));
+  }
+  GIPO_CHECK(out.size() == entry.end - entry.begin);
+  if (!out.empty()) std::memcpy(out.data(), bytes_.data() + entry.begin, out.size());
+}
+
+}  // namespace gipo

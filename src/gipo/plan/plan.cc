@@ -1,0 +1,322 @@
+#include "gipo/plan/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <thread>
+
+#include "gipo/config/path_text.h"
+#include "gipo/core/error.h"
+#include "gipo/objective/surrogate.h"
+
+namespace gipo {
+namespace {
+
+constexpr std::size_t kMostTogether = 16;  // environments stepped by one inference of an evaluation
+
+// The presets of staleness.regime.
+struct Regime {
+  double window_fraction;  // of all updates
+  double env_steps_per_update;
+  std::int64_t actors;
+};
+constexpr Regime kStale{0.87, 8, 2}, kFresh{0.0125, 128, 16};
+
+class Planner {
+  // The place is that of the first of the keys which the user set: a default is never the mistake.
+  [[noreturn]] void refuse(std::initializer_list<const char*> keys, const std::string& why) const {
+    std::string place = "default";
+    for (const char* key : keys) {
+      if (place == "default") place = origin_of(origins_, key);
+    }
+    throw Error(fmt::format("{}: {}", place, why));
+  }
+
+  // What f finds wrong is said with the place where the key was set.
+  template <class F>
+  decltype(auto) named(const char* key, F&& f) {
+    try {
+      return f();
+    } catch (const Error& e) {
+      const std::string why = e.what();
+      refuse({key, "env.id"}, why.starts_with(key) ? why : fmt::format("{}: {}", key, why));
+    }
+  }
+
+ public:
+  explicit Planner(const LoadedConfig& loaded) : c_(loaded.config), origins_(loaded.origins) {}
+
+  Plan make() {
+    plan_.config = c_;
+    plan_.dial_updates = c_.learner.updates;
+    set_env();
+    check_rewards();
+    named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
+    if (c_.policy.shared > static_cast<std::int64_t>(c_.policy.hidden.size())) {
+      refuse({"policy.shared", "policy.hidden"},
+             fmt::format("policy.shared = {} is not accepted: policy.hidden = [{}] has {} layers", c_.policy.shared,
+                         fmt::join(c_.policy.hidden, ", "), c_.policy.hidden.size()));
+    }
+    plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env); });
+    set_name();
+    set_sampling();
+    set_actors();
+    if (c_.staleness.regime == "on_policy") {
+      set_rollouts();
+    } else {
+      set_dial();
+    }
+    plan_.t_old = c_.staleness.t_old.value_or(std::max<std::int64_t>(1, c_.learner.updates / 10));
+    check_fit();
+    return plan_;
+  }
+
+ private:
+  // Sizes follow from the task's options, and what it is simulated by must be there: one is made.
+  void set_env() {
+    named("env.id", [&] { return task_options(c_.env.id, {}); });
+    for (const auto& option : c_.env_options) {
+      const std::string key = std::string(kEnvOptions) + option.first;
+      named(key.c_str(), [&] { return task_options(c_.env.id, {option}); });
+    }
+    plan_.config.env_options = task_options(c_.env.id, c_.env_options);
+    try {
+      plan_.env = ask_spec(c_.env, plan_.config.env_options);
+    } catch (const Error& e) {
+      refuse({"env.options.xml_file", "env.options.main_body", "env.id"}, e.what());
+    }
+  }
+
+  void check_rewards() const {
+    if (c_.env.normalise_rewards && c_.env.reward_scale != 1.0) {
+      refuse(
+          {"env.reward_scale", "env.normalise_rewards"},
+          fmt::format("env.reward_scale = {} is not accepted with env.normalise_rewards = true, which makes the scale: "
+                      "leave it out",
+                      c_.env.reward_scale));
+    }
+  }
+
+  void set_name() {
+    plan_.name = c_.run.name;
+    if (plan_.name.empty()) plan_.name = fmt::format("{}-{}-{}", c_.env.id, c_.surrogate.name, c_.run.seed);
+    std::replace(plan_.name.begin(), plan_.name.end(), ':', '-');
+    if (c_.run.name.empty()) std::replace(plan_.name.begin(), plan_.name.end(), '/', '-');
+    if (plan_.name.find('/') != std::string::npos || plan_.name == "." || plan_.name == "..") {
+      refuse({"run.name", "surrogate.name"},
+             fmt::format("run.name = \"{}\" is not accepted: wanted a folder name without a slash", plan_.name));
+    }
+    if (const std::string fault = name_fault(plan_.name); !fault.empty()) {
+      refuse({"run.name", "env.id"}, fmt::format("run.name = {} is not accepted: {}", shown_text(plan_.name), fault));
+    }
+    plan_.run_dir = (std::filesystem::path(c_.run.dir) / plan_.name).string();
+    if (const std::string fault = path_fault(plan_.run_dir); !fault.empty()) {
+      refuse({"run.dir"}, fmt::format("run.dir = {} is not accepted: {}", shown_text(c_.run.dir), fault));
+    }
+  }
+
+  void set_sampling() {
+    const bool on_policy = c_.staleness.regime == "on_policy";
+    const std::string sampling = c_.replay.sampling.value_or(on_policy ? "epochs" : "segments");
+    plan_.sampling = sampling == "segments"      ? Sampling::kSegments
+                     : sampling == "transitions" ? Sampling::kTransitions
+                                                 : Sampling::kEpochs;
+    if (on_policy && sampling != "epochs") {
+      refuse({"replay.sampling"}, fmt::format("replay.sampling = \"{}\" is not accepted with staleness.regime = "
+                                              "\"on_policy\": wanted epochs",
+                                              sampling));
+    }
+    if (!on_policy && sampling == "epochs") {
+      refuse({"replay.sampling"},
+             "replay.sampling = \"epochs\" is not accepted: it goes with staleness.regime = \"on_policy\"");
+    }
+    if (sampling != "segments" && c_.advantage.mode != "stored") {
+      refuse({"advantage.mode", "replay.sampling", "staleness.regime"},
+             fmt::format("advantage.mode = \"{}\" is not accepted with single steps (replay.sampling "
+                         "= \"{}\"): wanted stored",
+                         c_.advantage.mode, sampling));
+    }
+  }
+
+  void set_actors() {
+    const std::string& regime = c_.staleness.regime;
+    plan_.actors = static_cast<std::size_t>(c_.staleness.actors.value_or(regime == "fresh"       ? kFresh.actors
+                                                                         : regime == "on_policy" ? 1
+                                                                                                 : kStale.actors));
+    plan_.envs_per_actor = static_cast<std::size_t>(c_.env.count);
+    // Lockstep actors on one thread take turns, so each may have all cores.
+    const std::size_t at_once =
+        c_.run.mode == "async" ? plan_.actors : std::min(plan_.actors, static_cast<std::size_t>(c_.run.threads));
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    plan_.workers = static_cast<std::size_t>(
+        c_.env.workers.value_or(std::max<std::int64_t>(1, static_cast<std::int64_t>(cores / at_once))));
+  }
+
+  void set_rollouts() {
+    if (c_.run.mode == "async") {
+      refuse({"run.mode"},
+             "run.mode = \"async\" is not accepted with staleness.regime = \"on_policy\": wanted lockstep");
+    }
+    for (const char* key : {"staleness.env_steps_per_update", "staleness.window", "staleness.warmup"}) {
+      if (origins_.contains(key)) {
+        refuse({key}, fmt::format("{} follows from replay.capacity (the rollout) and learner.epochs with "
+                                  "staleness.regime = \"on_policy\": leave it out",
+                                  key));
+      }
+    }
+    if (!c_.replay.capacity)
+      refuse({"replay.capacity", "staleness.regime"},
+             "replay.capacity, the steps of a rollout over all environments, "
+             "is wanted with staleness.regime = \"on_policy\"");
+    const std::int64_t rollout = *c_.replay.capacity, batch = c_.learner.batch_size;
+    const auto envs = static_cast<std::int64_t>(plan_.envs());
+    if (rollout % envs != 0 || rollout % batch != 0) {
+      refuse({"replay.capacity"}, fmt::format("replay.capacity = {} is not accepted: a rollout is wanted that is a "
+                                              "multiple of {} environments and of learner.batch_size = {}",
+                                              rollout, envs, batch));
+    }
+    plan_.capacity = rollout;
+    plan_.updates_per_rollout = c_.learner.epochs * rollout / batch;
+    plan_.env_steps_per_update = static_cast<double>(rollout) / static_cast<double>(plan_.updates_per_rollout);
+    plan_.window = static_cast<double>(plan_.updates_per_rollout);
+    plan_.warmup = rollout;
+    plan_.segment_length = static_cast<std::size_t>(c_.replay.segment_length.value_or(rollout / envs));
+  }
+
+  // Two of {capacity, env_steps_per_update, window} give the third; the regime gives what is missing.
+  void set_dial() {
+    const StalenessOptions& s = c_.staleness;
+    const auto updates = static_cast<double>(c_.learner.updates);
+    Maybe<double> capacity, pace = s.env_steps_per_update, window = s.window;
+    if (c_.replay.capacity) capacity = static_cast<double>(*c_.replay.capacity);
+    const bool custom = s.regime == "custom";
+    const Regime& regime = s.regime == "fresh" ? kFresh : kStale;
+    if (!custom && !window && !(capacity && pace)) window = regime.window_fraction * updates;
+    if (!pace && !(capacity && window)) pace = regime.env_steps_per_update;
+    if (custom && !capacity && !window) {
+      refuse({"staleness.regime"},
+             "staleness.regime = \"custom\" wants two of replay.capacity, "
+             "staleness.env_steps_per_update and staleness.window");
+    }
+    if (!capacity) capacity = std::round(*window * *pace);
+    if (!pace) pace = *capacity / *window;
+    if (!window) window = *capacity / *pace;
+    if (std::abs(*window * *pace - *capacity) > std::max(1.0, 1e-3 * *capacity)) {
+      refuse({"replay.capacity"}, fmt::format("the dial is set three times and does not fit: replay.capacity = {} but "
+                                              "staleness.window = {} times staleness.env_steps_per_update = {} is {}: "
+                                              "leave one out",
+                                              *capacity, *window, *pace, *window * *pace));
+    }
+    check_regime(*window / updates);
+    if (*capacity < 1 || *capacity > 1e10)
+      refuse({"replay.capacity", "staleness.window", "staleness.env_steps_per_update", "learner.updates"},
+             fmt::format("the dial gives a capacity of {} transitions: wanted 1 to 1e10", *capacity));
+    plan_.capacity = static_cast<std::int64_t>(*capacity);
+    plan_.env_steps_per_update = *pace;
+    plan_.window = *window;
+    plan_.segment_length = static_cast<std::size_t>(c_.replay.segment_length.value_or(64));
+    const auto first_segments = static_cast<std::int64_t>(plan_.envs() * plan_.segment_length);
+    plan_.warmup = s.warmup.value_or(std::max(4 * c_.learner.batch_size, first_segments));
+    if (plan_.warmup < first_segments) {
+      refuse({"staleness.warmup"},
+             fmt::format("staleness.warmup = {} is not accepted: at least {} wanted, one segment of "
+                         "{} steps from each of {} environments",
+                         plan_.warmup, first_segments, plan_.segment_length, plan_.envs()));
+    }
+  }
+
+  // A regime that the numbers contradict would be a label on the wrong data.
+  void check_regime(double fraction) const {
+    const std::string& regime = c_.staleness.regime;
+    const bool fits = regime == "custom" || (regime == "fresh" && fraction < 0.1) ||
+                      (regime == "stale" && std::abs(fraction - kStale.window_fraction) < 0.01);
+    if (!fits) {
+      refuse({"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
+             fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
+                         "numbers give {:.4g}: leave one out, or set staleness.regime = \"custom\"",
+                         regime, regime == "fresh" ? "under 0.1" : "0.87", fraction));
+    }
+  }
+
+  void check_fit() const {
+    if (!plan_.countable()) {
+      refuse({"learner.updates", "staleness.env_steps_per_update", "staleness.window", "replay.capacity"},
+             fmt::format("learner.updates = {} is not accepted: the run would take more than 1e15 env steps",
+                         c_.learner.updates));
+    }
+    if (plan_.capacity < static_cast<std::int64_t>(plan_.segment_length)) {
+      refuse({"replay.segment_length", "replay.capacity", "staleness.window", "learner.updates"},
+             fmt::format("replay.segment_length = {} is not accepted: a replay of {} transitions "
+                         "cannot hold a segment",
+                         plan_.segment_length, plan_.capacity));
+    }
+  }
+
+  const Config& c_;
+  const Origins& origins_;
+  Plan plan_;
+};
+
+}  // namespace
+
+std::int64_t Plan::env_steps_due(std::int64_t update) const {
+  if (on_policy()) return (update / updates_per_rollout + 1) * capacity;
+  return warmup + static_cast<std::int64_t>(std::floor(static_cast<double>(update) * env_steps_per_update));
+}
+
+bool Plan::countable() const {
+  const auto updates = static_cast<double>(config.learner.updates);
+  const double per_update =
+      on_policy() ? static_cast<double>(capacity) / static_cast<double>(updates_per_rollout) : env_steps_per_update;
+  return updates * per_update <= 1e15;
+}
+
+std::int64_t Plan::total_env_steps() const {
+  const auto step = static_cast<std::int64_t>(envs());
+  return (env_steps_due(config.learner.updates - 1) + step - 1) / step * step;
+}
+
+ReplayShape Plan::replay_shape() const {
+  return {static_cast<std::size_t>(capacity),
+          segment_length,
+          env.observation_size,
+          env.action.dims(),
+          sampling,
+          model.distribution.choices,
+          config.advantage.mode == "stored"};
+}
+
+std::size_t Plan::replay_bytes() const {
+  return static_cast<std::size_t>(capacity) * ReplayBuffer::bytes_per_transition(replay_shape());
+}
+
+std::int64_t Plan::rounds_between_drains() const {
+  // Steps that take the slowest native task a fifth of a second; those of a task of a Python package may take any time.
+  constexpr std::int64_t kSteps = 1024, kBridgedRounds = 8;
+  return env.saves_state ? std::max<std::int64_t>(1, kSteps / static_cast<std::int64_t>(envs())) : kBridgedRounds;
+}
+
+LearnerSetup Plan::learner_setup() const {
+  return {model, config.learner, config.surrogate, config.advantage, t_old, window};
+}
+
+std::string dial(const Plan& p) {
+  const auto updates = static_cast<double>(p.config.learner.updates);
+  return fmt::format(
+      "window {:.6g} updates ({:.3g} of all) = capacity {} transitions / {:.6g} env steps per update; old from a gap "
+      "of {}; {} actors x {} environments",
+      p.window, p.window / updates, p.capacity, p.env_steps_per_update, p.t_old, p.actors, p.envs_per_actor);
+}
+
+std::size_t evaluated_together(std::int64_t episodes) {
+  return std::min(static_cast<std::size_t>(episodes), kMostTogether);
+}
+
+std::size_t evaluation_workers() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+Plan make_plan(const LoadedConfig& loaded) { return Planner(loaded).make(); }
+
+}  // namespace gipo

@@ -1,8 +1,0 @@
-#if defined(__AVX2__) && defined(__FMA__)
-#include "gipo/policy/dense_impl.h"
-
-namespace gipo {
-extern const DenseKernels<float> kDenseAvx2;
-const DenseKernels<float> kDenseAvx2 = table<float>("avx2");
-}  // namespace gipo
-#endif

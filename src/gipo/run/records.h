@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "gipo/env/env.h"
+
+namespace gipo {
+
+// One finished training episode, as a line of episodes.jsonl.
+struct Episode {
+  std::size_t env = 0;        // index over all environments
+  std::int64_t number = 0;    // of that environment
+  double episode_return = 0;  // unscaled
+  std::int64_t length = 0;
+  std::int64_t env_steps = 0;  // of the run, when it ended
+  std::int64_t version = 0;    // of the policy that took its last step
+  bool terminated = false;
+  Success success = {};
+};
+
+// By name: rejected segments of training, episodes of evaluations that were played again.
+using FaultCounts = std::map<std::string, std::uint64_t>;
+
+// Mean and deviation (of the population) of a set of episode returns; where the task speaks of success, the share of
+// episodes with success at any step, and at the last one.
+struct ReturnStats {
+  double mean = 0, std = 0;
+  std::int64_t episodes = 0;
+  std::optional<double> success_rate = {}, success_rate_last = {};
+};
+// Success may be left out; an episode of which it is not known does not count.
+ReturnStats return_stats(std::span<const double> returns, std::span<const Success> success = {});
+
+struct Evaluation {
+  ReturnStats returns;
+  FaultCounts faults;      // episodes that were played again, by the name of what was wrong with them
+  std::string last_fault;  // in words
+};
+
+}  // namespace gipo

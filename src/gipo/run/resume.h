@@ -1,0 +1,40 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gipo/plan/plan.h"
+#include "gipo/run/checkpoint.h"
+#include "gipo/run/run_folder.h"
+
+namespace gipo {
+
+// All that is needed to go on with a run.
+struct ResumePoint {
+  Plan plan;
+  Checkpoint checkpoint;
+  LogPositions positions;
+  std::vector<std::string> passed_over;  // damaged checkpoints that are newer, a line each
+};
+
+// Reads the run's config and its newest whole checkpoint. `updates` lengthens the run. Throws Error where there is no
+// checkpoint or where the config was changed in a way that would make another run of it.
+ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int64_t> updates);
+
+// The plan of a config whose learner.updates was another when the dial was made; the dial stays as it was then: a longer
+// run must not change what the replay holds.
+Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then);
+
+// Parts of a checkpoint's state.json, checked: where its logs end, learner.updates when the dial was made, and the dial
+// of the run's beginning, put in place of the plan's own. They throw Error or a JSON exception.
+LogPositions read_positions(const nlohmann::json& state);
+std::int64_t dial_updates(const nlohmann::json& state);
+void take_dial(const nlohmann::json& state, Plan& plan);
+
+// Throws Error, naming the first option that differs and may not. What may: run.dir, run.name, run.threads,
+// run.target_return, learner.updates and all of eval, log and checkpoint.
+void refuse_changes(const Config& then, const Config& now, const std::string& where);
+
+}  // namespace gipo

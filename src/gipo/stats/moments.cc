@@ -1,0 +1,57 @@
+#include "gipo/stats/moments.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
+#include "gipo/kernels/dense.h"
+
+namespace gipo {
+
+void ColumnSums::set(std::span<const float> rows) {
+  const std::size_t dims = sum_.size(), n = rows.size() / dims;
+  count_ = static_cast<double>(n);
+  if (n == 0) return;
+  std::copy_n(rows.begin(), dims, from_.begin());
+  dense_kernels<float>().moments(rows.data(), n, dims, from_.data(), sum_.data(), square_.data());
+}
+
+// Merged with the rows' own moments: stable wherever the observations lie.
+void RunningMoments::add(const ColumnSums& rows) {
+  const double n = rows.count_, total = count_ + n;
+  if (n == 0) return;
+  const double inverse = 1 / n, share = n / total;
+  for (std::size_t d = 0; d < mean_.size(); ++d) {
+    const double offset = rows.sum_[d] * inverse;
+    const double shift = rows.from_[d] + offset - mean_[d];
+    square_[d] += std::max(0.0, rows.square_[d] - offset * rows.sum_[d]) + shift * shift * count_ * share;
+    mean_[d] += shift * share;
+  }
+  count_ = total;
+}
+
+void RunningMoments::save(ByteWriter& out) const {
+  out.value(count_);
+  out.array(mean_);
+  out.array(square_);
+}
+
+void RunningMoments::load(ByteReader& in) {
+  RunningMoments saved(mean_.size());
+  saved.count_ = in.value<double>();
+  in.array_into(std::span<double>(saved.mean_));
+  in.array_into(std::span<double>(saved.square_));
+  // NaN is in no range. Within these nothing that is added later overflows.
+  const auto mean_of_floats = [](double v) { return std::abs(v) <= std::numeric_limits<float>::max(); };
+  const auto sum_of_squares = [](double v) { return v >= 0 && v <= 1e300; };
+  if (!(saved.count_ >= 0 && saved.count_ <= 1e18) ||
+      !std::all_of(saved.mean_.begin(), saved.mean_.end(), mean_of_floats) ||
+      !std::all_of(saved.square_.begin(), saved.square_.end(), sum_of_squares)) {
+    throw Error("saved moments are not those of any numbers");
+  }
+  *this = std::move(saved);
+}
+
+}  // namespace gipo
