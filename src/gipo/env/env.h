@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gipo/core/random.h"
+#include "gipo/data/spec.h"
 #include "gipo/env/env_options.h"
 
 namespace gipo {
@@ -20,11 +21,13 @@ class ByteWriter;
 class Stop;
 
 struct ActionSpace {
-  enum class Kind { kDiscrete, kMultiDiscrete, kBox };
+  enum class Kind { kDiscrete, kMultiDiscrete, kBox, kComposed };
   Kind kind = Kind::kDiscrete;
+  // Composed: choices beside numbers; all three lists have an entry per dimension, choices 0 where it is a number.
   std::vector<std::int64_t> choices;  // discrete: one entry; multi-discrete: one per dimension
   std::vector<double> low, high;      // box: one per dimension, may be infinite
 
+  bool continuous(std::size_t d) const { return kind == Kind::kBox || (kind == Kind::kComposed && choices[d] == 0); }
   std::size_t dims() const { return kind == Kind::kBox ? low.size() : choices.size(); }
 
   static ActionSpace discrete(std::int64_t n) { return {Kind::kDiscrete, {n}, {}, {}}; }
@@ -55,6 +58,8 @@ struct EnvSpec {
   // known.
   std::string spaces = {};
   EnvMemory memory = {};  // known of an instance alone
+  // What an observation is made of; empty: one vector of observation_size.
+  Fields fields = {};
 };
 
 inline constexpr std::int8_t kNoSuccess = -1;

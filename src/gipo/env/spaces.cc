@@ -33,6 +33,7 @@ Json action_space(const ActionSpace& action) {
               {"start", std::vector<int>(action.choices.size())},
               {"dtype", "int64"}};
     case ActionSpace::Kind::kBox:
+    case ActionSpace::Kind::kComposed:  // no task of this library
       break;
   }
   return {{"kind", "Box"},

@@ -224,6 +224,8 @@ std::string policy_to_onnx(const SavedPolicy& policy) {
                    : g.node("Cast", {choices(g, distribution, "")}, {whole("to", static_cast<int>(Element::kFloat))}));
       g.output("action", Element::kFloat, {kRows, dims});
       break;
+    case ActionSpace::Kind::kComposed:
+      throw Error("a policy with composed actions cannot be written as ONNX");
   }
   g.output(gaussian ? "mean" : "logits", Element::kFloat, {kRows, outputs});
   if (gaussian) {
