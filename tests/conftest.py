@@ -4,10 +4,12 @@ import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +55,19 @@ def alive(folder):
 def settings(options):
     """--set arguments from a dictionary."""
     return [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__")
+    body = data[8 + length :]
+    types = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
+    return {
+        name: np.frombuffer(body[slice(*entry["data_offsets"])], types[entry["dtype"]]).reshape(entry["shape"])
+        for name, entry in header.items()
+    }
 
 
 class Gipo:

@@ -9,7 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import HANG, TINY, json_lines, settings, summary, wait_until
+from conftest import HANG, TINY, json_lines, read_safetensors, settings, summary, wait_until
 
 BAD_FILES = {
     # name: (text of run.toml, place, what the message must say)
@@ -384,19 +384,6 @@ def test_lists(gipo):
     for what, rows, name in (("envs", envs, "id"), ("surrogates", surrogates, "name"), ("options", options, "key")):
         text = gipo("list", what).stdout
         assert [row[name] for row in rows if row[name] not in text] == []
-
-
-def read_safetensors(path):
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    header.pop("__metadata__")
-    body = data[8 + length :]
-    return {
-        name: np.frombuffer(body[slice(*entry["data_offsets"])], "<f4").reshape(entry["shape"])
-        for name, entry in header.items()
-        if entry["dtype"] == "F32"
-    }
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "async"])

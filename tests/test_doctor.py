@@ -7,7 +7,7 @@ import struct
 import subprocess
 
 import pytest
-from conftest import HANG, TINY, settings, stop_after_first_checkpoint, wait_until
+from conftest import HANG, TINY, read_safetensors, settings, stop_after_first_checkpoint, wait_until
 
 RUN = {"checkpoint.every_updates": 50, "log.every_updates": 5}
 
@@ -81,9 +81,9 @@ def test_interrupted_run_is_to_be_resumed(gipo):
 
 
 def damage_newest_checkpoint(run):
-    path = sorted(run.glob("checkpoints/0*"))[-1] / "learner.bin"
+    path = sorted(run.glob("checkpoints/0*"))[-1] / "learner.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    return "not whole: learner.bin has"
+    return "not whole: learner.safetensors has"
 
 
 def remove_policy(run):
@@ -171,26 +171,26 @@ def checkpoint_of(gipo, options):
     return folder, json.loads((folder / "state.json").read_text())
 
 
-def test_learner_bin_is_as_documented(gipo):
+def test_learner_file_is_as_documented(gipo):
     options = {"env.id": "Pendulum-v1", "learner.proximal_coef": 0.1, "env.normalise_rewards": "true"}
     folder, state = checkpoint_of(gipo, options)
-    r = Reader((folder / "learner.bin").read_bytes())
+    tensors = read_safetensors(folder / "learner.safetensors")
+    r = Reader(tensors.pop("rest").tobytes())
     assert r.values("qqq") == (state["update"], 0, 0)
-    sizes = []
-    for _ in ("policy", "critic"):
-        parameters = r.array("f")
-        assert r.values("q") == state["update"]  # AdamW's steps: none was skipped
-        assert len(r.array("f")) == len(r.array("f")) == len(parameters)
-        sizes.append(len(parameters))
-    policy = 3 * 16 + 16 + 16 * 16 + 16 + 16 + 1 + 1  # the last: log_std
-    assert sizes == [policy, policy - 1]
-    assert len(r.array("f")) == policy  # the moving average
-    assert len(r.array("f")) == len(r.array("f")) == 3
+    assert r.values("qq") == (state["update"], state["update"])  # AdamW's steps: none was skipped
     assert r.values("f") == 10
     assert r.values("d") > 2 and r.array("d")[0] < 0 < r.array("d")[0]  # Pendulum's returns
     pool = r.array("q")
     assert r.values("Q") < len(pool)
     assert r.at == len(r.data)
+    layers = {"0.weight": (16, 3), "0.bias": (16,), "1.weight": (16, 16), "1.bias": (16,), "2.weight": (1, 16), "2.bias": (1,)}
+    wanted = {"observation.mean": (3,), "observation.inverse_std": (3,)}
+    for net, ends in (("policy", ("", ".first_moment", ".second_moment", ".average")),
+                      ("critic", ("", ".first_moment", ".second_moment"))):
+        of_net = layers | ({"log_std": (1,)} if net == "policy" else {})
+        wanted |= {f"{net}.{name}{end}": shape for name, shape in of_net.items() for end in ends}
+    assert {name: tensor.shape for name, tensor in tensors.items()} == wanted
+    assert {str(tensor.dtype) for tensor in tensors.values()} == {"float32"}
 
 
 @pytest.mark.parametrize("regime", ["stale", "on_policy"])

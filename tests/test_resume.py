@@ -199,11 +199,11 @@ def test_checkpoints_of_another_version_are_refused(gipo, tmp_path):
     whole(train(gipo, tmp_path, "alone", **{"checkpoint.keep": 1}))
     folder = tmp_path / "alone"
     for manifest in folder.glob("checkpoints/*/manifest.json"):
-        manifest.write_text(manifest.read_text().replace('"format":5', '"format":99'))
+        manifest.write_text(manifest.read_text().replace('"format":6', '"format":99'))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     result = run(resume(gipo, folder))
     assert result.returncode == 2
-    assert "its format is 99, this program reads 5" in result.stderr and result.stderr.count("\n") == 1
+    assert "its format is 99, this program reads 6" in result.stderr and result.stderr.count("\n") == 1
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 

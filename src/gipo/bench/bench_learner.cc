@@ -11,14 +11,14 @@
 namespace gipo {
 namespace {
 
-struct Shape {
+struct Case {
   std::size_t observation_size;
   Widths hidden;
   ActionSpace action;
   std::size_t batch;
 };
 
-std::string name_of(const Shape& s) {
+std::string name_of(const Case& s) {
   const bool bins = s.action.kind == ActionSpace::Kind::kMultiDiscrete;
   const auto outputs = std::accumulate(s.action.choices.begin(), s.action.choices.end(), std::int64_t{0});
   const std::string network = bins ? fmt::format("{}-{}-{}", s.observation_size, fmt::join(s.hidden, "-"), outputs)
@@ -26,7 +26,7 @@ std::string name_of(const Shape& s) {
   return fmt::format("learner {} batch {}", network, s.batch);
 }
 
-BenchRow measure(const Shape& s) {
+BenchRow measure(const Case& s) {
   const LearnerSetup setup = made_up_setup(s.observation_size, s.action, s.hidden, s.batch);
   ThreadPool pool(1);
   const auto learner = make_learner(setup, RandomStream(1), pool);
@@ -62,9 +62,9 @@ std::vector<BenchCase> bench_learner() {
   const ActionSpace two = ActionSpace::discrete(2);
   const ActionSpace bins{ActionSpace::Kind::kMultiDiscrete, {256, 256, 256, 256}, {}, {}};
   std::vector<BenchCase> cases;
-  for (const Shape& s :
-       {Shape{8, {64, 64}, two, 64}, Shape{8, {64, 64}, two, 256}, Shape{8, {64, 64}, two, 512},
-        Shape{8, {256, 256}, two, 256}, Shape{8, {256, 256}, two, 512}, Shape{39, {512, 512}, bins, 512}}) {
+  for (const Case& s :
+       {Case{8, {64, 64}, two, 64}, Case{8, {64, 64}, two, 256}, Case{8, {64, 64}, two, 512},
+        Case{8, {256, 256}, two, 256}, Case{8, {256, 256}, two, 512}, Case{39, {512, 512}, bins, 512}}) {
     cases.push_back({name_of(s), [s] { return std::vector{measure(s)}; }});
   }
   for (const std::int64_t every : {1, 10}) {

@@ -157,7 +157,7 @@ TEST_F(Doctor, WhatResumeRefusesIsNotGood) {
       {"state.json", number("\"env_steps\": ", "-1")},
       {"state.json", number("\"capacity\": ", "-1")},
       {"state.json", number("\"episodes\": ", "9")},
-      {"learner.bin", half},
+      {"learner.safetensors", half},
       {"replay.bin", half},
       {"actors.bin", half}};
   for (const auto& [file, change] : changes) {

@@ -99,6 +99,8 @@ class ByteReader {
     expect_length(length(sizeof(T)), out.size());
     raw(out.data(), out.size_bytes());
   }
+  // So many bytes as they are, without a length before them.
+  void bytes_into(std::span<char> out) { raw(out.data(), out.size()); }
   std::string text() {
     std::string s(length(1), '\0');
     raw(s.data(), s.size());

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 #include "gipo/io/json_text.h"
 
 namespace gipo {
@@ -30,8 +31,10 @@ struct TypeRow {
   std::string_view name;
   std::size_t size;
 };
-constexpr std::array<TypeRow, 3> kTypes{
-    {{TensorType::kF32, "F32", 4}, {TensorType::kF64, "F64", 8}, {TensorType::kI64, "I64", 8}}};
+constexpr std::array<TypeRow, 4> kTypes{{{TensorType::kF32, "F32", 4},
+                                         {TensorType::kF64, "F64", 8},
+                                         {TensorType::kI64, "I64", 8},
+                                         {TensorType::kU8, "U8", 1}}};
 
 const TypeRow& row_of(TensorType type) { return kTypes[static_cast<std::size_t>(type)]; }
 
@@ -60,7 +63,7 @@ SafeTensors::Entry parse_entry(const std::string& name, const json& value, std::
   const auto* row = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const TypeRow& r) { return type.is_string() && type == json(r.name); });
   if (row == kTypes.end()) {
-    refuse("dtype is " + (type.is_string() ? type.dump() : "no text") + ", F32, F64 and I64 are known");
+    refuse("dtype is " + (type.is_string() ? type.dump() : "no text") + ", F32, F64, I64 and U8 are known");
   }
   entry.type = row->type;
 
@@ -108,12 +111,12 @@ void check_tiling(const std::map<std::string, SafeTensors::Entry>& entries, std:
   if (at != data_bytes) throw Error(fmt::format("tensors end at byte {} of {} bytes of data", at, data_bytes));
 }
 
-std::string make_header(std::span<const TensorView> ordered, const TensorMetadata& metadata) {
+std::string make_header(std::span<const TensorSource> ordered, const TensorMetadata& metadata) {
   json header = json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::size_t at = 0;
-  for (const TensorView& tensor : ordered) {
-    const std::size_t end = at + tensor.bytes.size();
+  for (const TensorSource& tensor : ordered) {
+    const std::size_t end = at + bytes_of(tensor.type, tensor.shape).value();
     header[tensor.name] = {{"dtype", name_of(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
     at = end;
   }
@@ -121,6 +124,32 @@ std::string make_header(std::span<const TensorView> ordered, const TensorMetadat
   std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
+}
+
+struct Header {
+  TensorMetadata metadata;
+  std::map<std::string, SafeTensors::Entry> entries;  // their offsets count from the end of the header
+};
+
+Header parse_header(std::string_view text, std::size_t data_bytes) {
+  const auto json_header = parse_json<json>(text, "header", kHeaderLimits);
+  if (!json_header.is_object()) throw Error("header is no JSON object");
+  Header header;
+  for (const auto& [name, value] : json_header.items()) {
+    if (name == kMetadata) {
+      header.metadata = parse_metadata(value);
+    } else {
+      header.entries.emplace(name, parse_entry(name, value, data_bytes));
+    }
+  }
+  check_tiling(header.entries, data_bytes);
+  return header;
+}
+
+void check_header_bytes(std::uint64_t header_bytes, std::size_t file_bytes) {
+  if (header_bytes > file_bytes - kLengthBytes || header_bytes > kHeaderLimits.bytes) {
+    throw Error(fmt::format("header of {} bytes in a file of {}", header_bytes, file_bytes));
+  }
 }
 
 }  // namespace
@@ -133,61 +162,45 @@ TensorView view_tensor(std::string name, TensorType type, Shape shape, std::stri
   return {std::move(name), type, std::move(shape), bytes};
 }
 
+TensorSource source_of(const TensorView& tensor) {
+  return {tensor.name, tensor.type, tensor.shape, [bytes = tensor.bytes](ByteWriter& out) { out.append(bytes); }};
+}
+
 std::string write_safetensors(std::span<const TensorView> tensors, const TensorMetadata& metadata) {
+  std::vector<TensorSource> sources;
+  for (const TensorView& tensor : tensors) sources.push_back(source_of(tensor));
+  return gipo::bytes_of([&](ByteWriter& out) { write_safetensors(sources, metadata, out); });
+}
+
+void write_safetensors(std::vector<TensorSource> tensors, const TensorMetadata& metadata, ByteWriter& out) {
   // Wide elements first keeps each tensor aligned to its element; names then settle the order.
-  std::vector<TensorView> ordered(tensors.begin(), tensors.end());
-  std::sort(ordered.begin(), ordered.end(), [](const TensorView& a, const TensorView& b) {
+  std::sort(tensors.begin(), tensors.end(), [](const TensorSource& a, const TensorSource& b) {
     return size_of(a.type) != size_of(b.type) ? size_of(a.type) > size_of(b.type) : a.name < b.name;
   });
   std::set<std::string_view> names{kMetadata};
-  std::size_t data_bytes = 0;
-  for (const TensorView& tensor : ordered) {
-    GIPO_CHECK(names.insert(tensor.name).second);
-    data_bytes += tensor.bytes.size();
-  }
-
-  const std::string header = make_header(ordered, metadata);
-  const std::uint64_t header_bytes = header.size();
-  std::string file;
-  file.reserve(kLengthBytes + header.size() + data_bytes);
-  file.append(reinterpret_cast<const char*>(&header_bytes), kLengthBytes);
-  file.append(header);
-  for (const TensorView& tensor : ordered) file.append(tensor.bytes);
-  return file;
+  for (const TensorSource& tensor : tensors) GIPO_CHECK(names.insert(tensor.name).second);
+  const std::string header = make_header(tensors, metadata);
+  out.value<std::uint64_t>(header.size());
+  out.append(header);
+  for (const TensorSource& tensor : tensors) tensor.write(out);
 }
 
 SafeTensors::SafeTensors(std::string bytes, std::string where) : bytes_(std::move(bytes)), where_(std::move(where)) {
   try {
-    parse();
+    if (bytes_.size() < kLengthBytes) throw Error("too short for a safetensors file");
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, bytes_.data(), kLengthBytes);
+    check_header_bytes(header_bytes, bytes_.size());
+    const auto data_begin = static_cast<std::size_t>(kLengthBytes + header_bytes);
+    Header header = parse_header({bytes_.data() + kLengthBytes, data_begin - kLengthBytes}, bytes_.size() - data_begin);
+    metadata_ = std::move(header.metadata);
+    entries_ = std::move(header.entries);
+    for (auto& [name, entry] : entries_) {
+      entry.begin += data_begin;
+      entry.end += data_begin;
+    }
   } catch (const Error& e) {
     throw Error(where_ + ": " + e.what());
-  }
-}
-
-void SafeTensors::parse() {
-  if (bytes_.size() < kLengthBytes) throw Error("too short for a safetensors file");
-  std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, bytes_.data(), kLengthBytes);
-  if (header_bytes > bytes_.size() - kLengthBytes || header_bytes > kHeaderLimits.bytes) {
-    throw Error(fmt::format("header of {} bytes in a file of {}", header_bytes, bytes_.size()));
-  }
-  const auto data_begin = static_cast<std::size_t>(kLengthBytes + header_bytes);
-  const std::size_t data_bytes = bytes_.size() - data_begin;
-
-  const auto header =
-      parse_json<json>({bytes_.data() + kLengthBytes, data_begin - kLengthBytes}, "header", kHeaderLimits);
-  if (!header.is_object()) throw Error("header is no JSON object");
-  for (const auto& [name, value] : header.items()) {
-    if (name == kMetadata) {
-      metadata_ = parse_metadata(value);
-    } else {
-      entries_.emplace(name, parse_entry(name, value, data_bytes));
-    }
-  }
-  check_tiling(entries_, data_bytes);
-  for (auto& [name, entry] : entries_) {
-    entry.begin += data_begin;
-    entry.end += data_begin;
   }
 }
 
@@ -206,5 +219,52 @@ void SafeTensors::read_bytes(const std::string& name, TensorType type, const Sha
   GIPO_CHECK(out.size() == entry.end - entry.begin);
   if (!out.empty()) std::memcpy(out.data(), bytes_.data() + entry.begin, out.size());
 }
+
+TensorReader::TensorReader(ByteReader& in) : in_(in) {
+  const std::size_t file_bytes = in.left();
+  if (file_bytes < kLengthBytes) throw Error("too short for a safetensors file");
+  const auto header_bytes = in.value<std::uint64_t>();
+  check_header_bytes(header_bytes, file_bytes);
+  std::string text(static_cast<std::size_t>(header_bytes), '\0');
+  in.bytes_into(text);
+  Header header = parse_header(text, in.left());
+  metadata_ = std::move(header.metadata);
+  tensors_.assign(header.entries.begin(), header.entries.end());
+  // An empty tensor begins where the next one does.
+  std::sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.begin, a.second.end) < std::pair(b.second.begin, b.second.end);
+  });
+}
+
+bool TensorReader::next() {
+  if (at_ == tensors_.size()) return false;
+  ++at_;
+  return true;
+}
+
+void TensorReader::refuse(const std::string& what) const {
+  throw Error(fmt::format("tensor {} is {} where {} belongs", name(), in_words(entry().type, entry().shape), what));
+}
+
+template <class T>
+void TensorReader::read_floats(const Shape& shape, std::span<T> out) {
+  const bool floats = entry().type == TensorType::kF32 || entry().type == TensorType::kF64;
+  if (!floats || entry().shape != shape) refuse(in_words(tensor_type<T>(), shape));
+  if (entry().type == tensor_type<T>()) {
+    return in_.bytes_into({reinterpret_cast<char*>(out.data()), out.size_bytes()});
+  }
+  using Other = std::conditional_t<std::is_same_v<T, float>, double, float>;
+  for (T& value : out) value = static_cast<T>(in_.value<Other>());
+}
+
+std::string TensorReader::read_bytes() {
+  if (entry().type != TensorType::kU8) refuse("U8");
+  std::string bytes(entry().end - entry().begin, '\0');
+  in_.bytes_into(bytes);
+  return bytes;
+}
+
+template void TensorReader::read_floats<float>(const Shape&, std::span<float>);
+template void TensorReader::read_floats<double>(const Shape&, std::span<double>);
 
 }  // namespace gipo

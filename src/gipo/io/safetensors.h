@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -10,20 +11,25 @@
 
 namespace gipo {
 
+class ByteReader;
+class ByteWriter;
+
 // The safetensors format: a little-endian u64 with the length of a JSON header, the header, then the tensors' bytes
 // without gaps. The header is padded with spaces so that the bytes begin at a multiple of 8.
 
-enum class TensorType { kF32, kF64, kI64 };
+enum class TensorType { kF32, kF64, kI64, kU8 };
 
 std::string_view name_of(TensorType type);  // "F32"
 std::size_t size_of(TensorType type);       // bytes of one element
 
 template <class T>
 constexpr TensorType tensor_type() {
-  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int64_t>);
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int64_t> ||
+                std::is_same_v<T, std::uint8_t>);
   if constexpr (std::is_same_v<T, float>) return TensorType::kF32;
   if constexpr (std::is_same_v<T, double>) return TensorType::kF64;
-  return TensorType::kI64;
+  if constexpr (std::is_same_v<T, std::int64_t>) return TensorType::kI64;
+  return TensorType::kU8;
 }
 
 using Shape = std::vector<std::uint64_t>;
@@ -47,6 +53,17 @@ TensorView view_tensor(std::string name, Shape shape, std::span<const T> values)
 
 // The file as bytes; the same bytes for the same tensors in whatever order. Names are unique and not "__metadata__".
 std::string write_safetensors(std::span<const TensorView> tensors, const TensorMetadata& metadata = {});
+
+// A tensor that is written piece by piece, from wherever it lies.
+struct TensorSource {
+  std::string name;
+  TensorType type = TensorType::kF32;
+  Shape shape;
+  std::function<void(ByteWriter&)> write;  // exactly its bytes
+};
+TensorSource source_of(const TensorView& tensor);  // the bytes stay the caller's
+// The same file, handed on as it is made.
+void write_safetensors(std::vector<TensorSource> tensors, const TensorMetadata& metadata, ByteWriter& out);
 
 // A file that was read. Damage throws Error, which begins with `where` (the path), before anything large is allocated.
 class SafeTensors {
@@ -80,11 +97,33 @@ class SafeTensors {
  private:
   const Entry& find(const std::string& name) const;
   void read_bytes(const std::string& name, TensorType type, const Shape& shape, std::span<char> out) const;
-  void parse();
 
   std::string bytes_, where_;
   TensorMetadata metadata_;
   std::map<std::string, Entry> entries_;
+};
+
+// A file that is read from its beginning to its end, one tensor after the other, none of it kept. Damage throws Error.
+class TensorReader {
+ public:
+  explicit TensorReader(ByteReader& in);  // of all that is left in it
+
+  const TensorMetadata& metadata() const { return metadata_; }
+  bool next();  // whether there is another tensor; it must be read before the next one
+  const std::string& name() const { return tensors_[at_ - 1].first; }
+  const SafeTensors::Entry& entry() const { return tensors_[at_ - 1].second; }
+  // Its values, of whichever of the two types of floats. Throws Error when it is another type or shape.
+  template <class T>
+  void read_floats(const Shape& shape, std::span<T> out);
+  std::string read_bytes();  // of a tensor of U8, whatever its size
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const;
+
+  ByteReader& in_;
+  TensorMetadata metadata_;
+  std::vector<std::pair<std::string, SafeTensors::Entry>> tensors_;  // in the order of their bytes
+  std::size_t at_ = 0;
 };
 
 }  // namespace gipo

@@ -6,7 +6,6 @@
 
 #include "gipo/core/aligned_vector.h"
 #include "gipo/core/error.h"
-#include "gipo/io/bytes.h"
 #include "gipo/kernels/dense.h"
 
 namespace gipo {
@@ -36,16 +35,13 @@ class AdamW {
     dense_kernels<T>().adamw(s, gradient.data(), parameters.data(), first_.data(), second_.data(), parameters.size());
   }
 
-  void save(ByteWriter& out) const {
-    out.value(steps_);
-    out.array(first_);
-    out.array(second_);
-  }
-  void load(ByteReader& in) {
-    steps_ = in.value<std::int64_t>();
-    if (steps_ < 0 || steps_ > std::int64_t{1} << 62) throw Error("saved optimizer: its count of steps is damaged");
-    in.array_into(std::span<T>(first_));
-    in.array_into(std::span<T>(second_));
+  // Its state, for those who save it.
+  std::span<T> first_moment() { return first_; }
+  std::span<T> second_moment() { return second_; }
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) {
+    if (steps < 0 || steps > std::int64_t{1} << 62) throw Error("saved optimizer: its count of steps is damaged");
+    steps_ = steps;
   }
 
  private:

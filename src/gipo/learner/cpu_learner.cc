@@ -8,7 +8,6 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
-#include "gipo/io/bytes.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/stats/sums.h"
 
@@ -16,7 +15,6 @@ namespace gipo {
 namespace {
 
 constexpr std::size_t kGapPoolUpdates = 32;
-constexpr std::int64_t kMostUpdates = std::int64_t{1} << 62;  // far beyond any run; below it no count overflows
 
 template <class T>
 double norm_of(std::span<const T> values) {
@@ -63,13 +61,14 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
 }
 
 template <class T>
-const UpdateStats& CpuLearner<T>::update(const Batch& batch, const UpdateContext& context) {
+void CpuLearner<T>::begin_update(const UpdateContext& context) {
+  GIPO_CHECK(staged_ != nullptr);
+  const Batch& batch = *std::exchange(staged_, nullptr);
   stats_ = {};
   stats_.reward_factor = reward_scale_.factor;
   compute_gradients(batch, context.diagnose);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
-  return stats_;
 }
 
 template <class T>
@@ -315,50 +314,6 @@ void CpuLearner<T>::copy_weights(Weights& out) const {
   });
   out.scale = scale_;
   out.returns = returns_;
-}
-
-template <class T>
-void CpuLearner<T>::save(ByteWriter& out) const {
-  out.value(version_);
-  out.value(skipped_);
-  out.value(skipped_in_a_row_);
-  for (const Net* net : {&policy_, &critic_}) {
-    out.array(net->parameters);
-    net->optimizer.save(out);
-  }
-  out.array(average_);
-  out.array(scale_.mean);
-  out.array(scale_.inverse_std);
-  out.value(scale_.limit);
-  returns_.save(out);
-  out.array(gap_pool_);
-  out.value<std::uint64_t>(gap_pool_at_);
-}
-
-template <class T>
-void CpuLearner<T>::load(ByteReader& in) {
-  version_ = policy_version_ = in.value<std::int64_t>();
-  skipped_ = in.value<std::int64_t>();
-  skipped_in_a_row_ = in.value<std::int64_t>();
-  for (Net* net : {&policy_, &critic_}) {
-    in.array_into(std::span<T>(net->parameters));
-    net->optimizer.load(in);
-  }
-  in.array_into(std::span<T>(average_));
-  in.array_into(std::span<float>(scale_.mean));
-  in.array_into(std::span<float>(scale_.inverse_std));
-  scale_.limit = in.value<float>();
-  returns_.load(in);
-  reward_scale_ = RewardScale(returns_);
-  const auto count = [&](std::int64_t v) { return v >= 0 && v <= version_; };
-  if (version_ < 0 || version_ > kMostUpdates || !count(skipped_) || !count(skipped_in_a_row_)) {
-    throw Error("saved learner: its counts of updates are damaged");
-  }
-  if (!(scale_.limit > 0)) throw Error("saved learner: the limit of observations is not above zero");
-  gap_pool_ = in.array<std::int64_t>();
-  gap_pool_at_ = in.value<std::uint64_t>();
-  if (gap_pool_at_ >= std::max<std::size_t>(1, gap_pool_.size()))
-    throw Error("saved learner: the pool of gaps is damaged");
 }
 
 template class CpuLearner<float>;

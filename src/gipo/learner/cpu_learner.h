@@ -20,15 +20,16 @@ class CpuLearner final : public Learner {
  public:
   CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);
 
-  const UpdateStats& update(const Batch& batch, const UpdateContext& context) override;
+  void stage(const Batch& batch) override { staged_ = &batch; }
+  void begin_update(const UpdateContext& context) override;
+  const UpdateStats& figures() override { return stats_; }
+  std::vector<std::pair<std::string, std::vector<double>>> gradients() const override;
   Diagnostics& diagnostics() override { return diagnostics_; }
   std::int64_t version() const override { return version_; }
   std::int64_t skipped_updates() const override { return skipped_; }
   void set_observation_scale(const RunningMoments& moments) override { scale_.set(moments); }
   void set_reward_scale(const RunningMoments& returns) override;
   void copy_weights(Weights& out) const override;
-  void save(ByteWriter& out) const override;
-  void load(ByteReader& in) override;
 
   // The two halves of an update, apart for the tests.
   void compute_gradients(const Batch& batch, bool diagnose = false);
@@ -38,6 +39,11 @@ class CpuLearner final : public Learner {
   std::span<const T> policy_gradient() const { return policy_.gradient; }
   std::span<const T> critic_gradient() const { return critic_.gradient; }
   std::span<const T> average_policy() const { return average_; }
+
+ protected:
+  std::vector<LearnerTensor> tensors() override;
+  void save_rest(ByteWriter& out) const override;
+  void load_rest(ByteReader& in) override;
 
  private:
   struct Net {
@@ -61,6 +67,7 @@ class CpuLearner final : public Learner {
   void diagnose(const Batch& batch, const UpdateContext& context);
 
   LearnerSetup setup_;
+  const Batch* staged_ = nullptr;
   Surrogate surrogate_;
   ThreadPool& pool_;
   bool per_dimension_;  // one ratio per action dimension

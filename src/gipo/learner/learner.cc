@@ -1,9 +1,16 @@
 #include "gipo/learner/learner.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 
+#include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
+#include "gipo/learner/check_learner.h"
 #include "gipo/learner/cpu_learner.h"
 
 namespace gipo {
@@ -23,6 +30,7 @@ void UpdateStats::append_to(std::vector<std::pair<std::string, double>>& figures
                                  {"advantage_abs_max", advantage_abs_max},
                                  {"value_mean", value_mean},
                                  {"reward_factor", reward_factor}});
+  figures.insert(figures.end(), others.begin(), others.end());
 }
 
 double schedule_factor(const LearnerOptions& options, std::int64_t update) {
@@ -37,6 +45,19 @@ double schedule_factor(const LearnerOptions& options, std::int64_t update) {
 
 // As CpuLearner's constructor allocates it.
 LearnerMemory learner_memory(const LearnerSetup& setup) {
+  if (setup.learner.backend == "check") {
+    LearnerMemory both;
+    const auto [one, other] = checked_backends(setup.learner);
+    for (const std::string& backend : {one, other}) {
+      LearnerSetup part = setup;
+      part.learner.backend = backend;
+      const LearnerMemory memory = learner_memory(part);
+      both.held += 2 * memory.held;  // what one holds is handed to the other, and gradients are copied
+      both.at_first = std::max(both.at_first, memory.at_first);
+    }
+    return both;
+  }
+  const double wider = setup.learner.backend == "cpu64" ? 2 : 1;
   const ModelSpec& model = setup.model;
   const auto batch = static_cast<std::size_t>(setup.learner.batch_size);
   const bool proximal = setup.learner.proximal_coef > 0;
@@ -53,6 +74,7 @@ LearnerMemory learner_memory(const LearnerSetup& setup) {
   // Workspace; the last is that of the diagnostics.
   memory.held += 4 * n * (2 * static_cast<double>(model.observation_size) + 3 * dims + 4 * outputs + 12) + 28 * ratios +
                  48 * ratios;
+  memory.held *= wider;
   if (model.uniform_init) return memory;
   // An orthogonal matrix is made in double precision from three more of its size.
   for (const MlpShape& shape : {model.policy_shape, model.critic_shape}) {
@@ -67,15 +89,70 @@ LearnerMemory learner_memory(const LearnerSetup& setup) {
   return memory;
 }
 
-double saved_learner_bytes(const LearnerSetup& setup) {
-  const auto policy = static_cast<double>(setup.model.policy_parameters());
-  const auto both = policy + static_cast<double>(setup.model.critic_parameters());
-  return 4 * (3 * both + (setup.learner.proximal_coef > 0 ? policy : 0)) +
-         8 * static_cast<double>(setup.model.observation_size);
+const std::vector<std::string>& learner_backends() {
+  static const std::vector<std::string> names = {"cpu", "cpu64", "check"};
+  return names;
+}
+
+void check_backend(const LearnerOptions& options) {
+  const auto refuse_unless = [](const char* key, const std::string& value, const std::string& part, bool alone) {
+    std::vector<std::string> built = learner_backends();
+    if (!alone) std::erase(built, "check");
+    if (std::ranges::find(built, part) != built.end()) return;
+    throw Error(fmt::format(
+        "learner.{} = \"{}\" is not accepted: {}; built are {}", key, value,
+        part.empty() ? "wanted two backends, with a comma between them" : part + " is not built into this program",
+        fmt::join(built, ", ")));
+  };
+  refuse_unless("backend", options.backend, options.backend, true);
+  if (options.backend != "check") return;
+  const auto [one, other] = checked_backends(options);
+  for (const std::string& part : {one, other}) refuse_unless("check", options.check, part, false);
 }
 
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool) {
+  check_backend(setup.learner);
+  if (setup.learner.backend == "cpu64") return std::make_unique<CpuLearner<double>>(setup, random, pool);
+  if (setup.learner.backend == "check") return std::make_unique<CheckLearner>(setup, random, pool);
   return std::make_unique<CpuLearner<float>>(setup, random, pool);
+}
+
+const UpdateStats& Learner::update(const Batch& batch, const UpdateContext& context) {
+  stage(batch);
+  begin_update(context);
+  return figures();
+}
+
+void Learner::save(ByteWriter& out) const {
+  std::vector<TensorSource> all;
+  // What lists the tensors lists where they are read to, too.
+  for (LearnerTensor& tensor : const_cast<Learner*>(this)->tensors()) all.push_back(std::move(tensor.source));
+  const std::string rest = bytes_of([this](ByteWriter& to) { save_rest(to); });
+  all.push_back(source_of(view_tensor("rest", TensorType::kU8, {rest.size()}, rest)));
+  write_safetensors(std::move(all), {{"format", "gipo-learner-1"}}, out);
+}
+
+void Learner::load(ByteReader& in) {
+  std::map<std::string, LearnerTensor> wanted;
+  for (LearnerTensor& tensor : tensors()) wanted[tensor.source.name] = std::move(tensor);
+  bool rest = false;
+  TensorReader file(in);
+  while (file.next()) {
+    if (file.name() == "rest") {
+      const std::string bytes = file.read_bytes();
+      ByteReader from(bytes);
+      load_rest(from);
+      if (from.left() > 0) throw Error("saved learner: its counts are too long");
+      rest = true;
+      continue;
+    }
+    const auto it = wanted.find(file.name());
+    if (it == wanted.end()) throw Error(fmt::format("saved learner: a tensor {} that this one has not", file.name()));
+    it->second.read(file);
+    wanted.erase(it);
+  }
+  if (!rest) throw Error("saved learner: it has no counts");
+  if (!wanted.empty()) throw Error(fmt::format("saved learner: no tensor {}", wanted.begin()->first));
 }
 
 }  // namespace gipo

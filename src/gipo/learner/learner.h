@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "gipo/config/config.h"
 #include "gipo/data/batch.h"
+#include "gipo/io/safetensors.h"
 #include "gipo/objective/diagnostics.h"
 #include "gipo/policy/model.h"
 
@@ -39,19 +41,40 @@ struct UpdateStats {
   double policy_loss = 0, value_loss = 0, entropy = 0, proximal_kl = 0, explained_variance = 0;
   double policy_grad_norm = 0, value_grad_norm = 0, policy_lr = 0, value_lr = 0;
   double advantage_mean = 0, advantage_std = 0, advantage_abs_max = 0, value_mean = 0, reward_factor = 1;
+  std::vector<std::pair<std::string, double>> others = {};  // of one backend alone
 
   void append_to(std::vector<std::pair<std::string, double>>& figures) const;
 };
 
+// A tensor of a learner's state: how it is written, and how it is read from the file that it was written to.
+struct LearnerTensor {
+  TensorSource source;
+  std::function<void(TensorReader&)> read;
+};
+
 // Batch -> forward, advantage, multiplier, backward, clip, AdamW -> new weights. Owns the parameters, the optimizer and
-// the scales of observations and rewards. One thread calls it.
+// the scales of observations and rewards. One thread calls it. It may live on a device, which is then waited for where
+// figures or weights are asked for and nowhere else:
+//
+//   stage (copy begins) -> begin_update (work begins) -> ... next stage ... -> figures, when they are logged (waits)
 class Learner {
  public:
   virtual ~Learner() = default;
 
-  virtual const UpdateStats& update(const Batch& batch, const UpdateContext& context) = 0;
-  // Of the last update that was asked for them.
+  // The batch of the next update. It must stay as it is until begin_update has returned.
+  virtual void stage(const Batch& batch) = 0;
+  // One update from it. Whether it is finite is decided where the gradients are: where not, nothing changes.
+  virtual void begin_update(const UpdateContext& context) = 0;
+  // Of the last update, and of the last that was asked for diagnostics.
+  virtual const UpdateStats& figures() = 0;
   virtual Diagnostics& diagnostics() = 0;
+  // All three, for those who have nothing to do meanwhile.
+  const UpdateStats& update(const Batch& batch, const UpdateContext& context);
+
+  // The gradients of the last update by the names of their tensors, as they were before the clip.
+  virtual std::vector<std::pair<std::string, std::vector<double>>> gradients() const = 0;
+  // What it has to say when a run ends; empty: nothing.
+  virtual std::string remarks() const { return {}; }
 
   virtual std::int64_t version() const = 0;  // updates done, skipped ones included
   virtual std::int64_t skipped_updates() const = 0;
@@ -60,9 +83,23 @@ class Learner {
   // The current weights, into buffers that are reused.
   virtual void copy_weights(Weights& out) const = 0;
 
-  virtual void save(ByteWriter& out) const = 0;
-  virtual void load(ByteReader& in) = 0;
+  // Its state as a safetensors file, written from where it lies, and read back to there. Backends read each other's, and
+  // floats of either size. load throws Error where a tensor is missing, too many or of another shape.
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);
+
+ protected:
+  friend class CheckLearner;
+  virtual std::vector<LearnerTensor> tensors() = 0;
+  // Counts, scales: what is small and no tensor.
+  virtual void save_rest(ByteWriter& out) const = 0;
+  virtual void load_rest(ByteReader& in) = 0;
 };
+
+// The backends in this program: "cpu", in float; "cpu64", in double; "check", which runs two others.
+const std::vector<std::string>& learner_backends();
+// Throws Error, naming the option, where learner.backend or learner.check names one that is not built.
+void check_backend(const LearnerOptions& options);
 
 // The backend that learner.backend names. The pool, which must outlive it, runs the two networks side by side.
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);
@@ -72,7 +109,6 @@ struct LearnerMemory {
   double held = 0, at_first = 0;
 };
 LearnerMemory learner_memory(const LearnerSetup& setup);
-double saved_learner_bytes(const LearnerSetup& setup);  // of Learner::save
 
 // Factor on the learning rates at an update: warm-up from zero, then constant, linear or cosine down to zero.
 double schedule_factor(const LearnerOptions& options, std::int64_t update);

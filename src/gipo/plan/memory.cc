@@ -120,7 +120,7 @@ class Count {
 
   // Copies of what is small; the replay is read where it lies, but for what is evicted meanwhile.
   double checkpoint() const {
-    double bytes = saved_learner_bytes(setup_) + weights() + 1e6;
+    double bytes = weights() + 1e6;
     if (!async() && p_.env.saves_state) bytes += envs() * (segment() + p_.env.memory.each / 4);
     if (p_.sampling == Sampling::kEpochs) bytes += 16.0 * static_cast<double>(p_.capacity);
     return bytes + std::min(replay(), static_cast<double>(ReplaySnapshot::kBytesKeptAtFirst));

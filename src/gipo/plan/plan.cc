@@ -54,6 +54,7 @@ class Planner {
     plan_.dial_updates = c_.learner.updates;
     set_env();
     check_rewards();
+    named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     if (c_.policy.shared > static_cast<std::int64_t>(c_.policy.hidden.size())) {
       refuse({"policy.shared", "policy.hidden"},

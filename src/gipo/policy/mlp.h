@@ -26,6 +26,12 @@ struct TensorSlice {
   std::string name;
   std::size_t offset = 0;
   std::vector<std::int64_t> shape;
+
+  std::size_t values() const {
+    std::size_t n = 1;
+    for (const std::int64_t d : shape) n *= static_cast<std::size_t>(d);
+    return n;
+  }
 };
 
 // A multi-layer perceptron with closed-form gradients over an external flat parameter buffer. Keeps the activations of

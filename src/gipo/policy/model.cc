@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {
@@ -127,6 +128,27 @@ Weights initial_weights(const ModelSpec& spec, RandomStream random) {
   initialise_policy<float>(spec, weights.policy, random);
   initialise_critic<float>(spec, weights.critic, random);
   return weights;
+}
+
+void Weights::save(ByteWriter& out) const {
+  out.value(version);
+  out.value(policy_version);
+  for (const std::vector<float>* values : {&policy, &critic, &scale.mean, &scale.inverse_std}) out.array(*values);
+  out.value(scale.limit);
+  returns.save(out);
+}
+
+void Weights::load(ByteReader& in) {
+  version = in.value<std::int64_t>();
+  policy_version = in.value<std::int64_t>();
+  for (std::vector<float>* values : {&policy, &critic, &scale.mean, &scale.inverse_std}) {
+    in.array_into(std::span<float>(*values));
+  }
+  scale.limit = in.value<float>();
+  returns.load(in);
+  if (version < 0 || policy_version < 0 || policy_version > version || !(scale.limit > 0)) {
+    throw Error("saved weights: their versions or their limit are damaged");
+  }
 }
 
 Inference::Inference(const ModelSpec& spec, std::size_t max_rows)

@@ -12,6 +12,9 @@
 
 namespace gipo {
 
+class ByteReader;
+class ByteWriter;
+
 // The networks of a task: what the actor, the learner and a loaded policy must agree on.
 struct ModelSpec {
   PolicyOptions options;  // what the rest was made from, for files
@@ -43,6 +46,9 @@ struct Weights {
   std::vector<float> policy, critic;
   ObservationScale scale;
   RunningMoments returns{1};  // discounted ones, for the scale of rewards; none where these stay as they are
+
+  void save(ByteWriter& out) const;
+  void load(ByteReader& in);  // into one of the same sizes
 };
 
 // Weights by an own random stream: orthogonal, small at the policy's output; or uniform.
@@ -54,9 +60,14 @@ void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStr
 // Those of an untrained policy, version 0, with an observation scale that changes nothing.
 Weights initial_weights(const ModelSpec& spec, RandomStream random);
 
+// Every tensor of the policy, and of the critic, with its place in the flat buffer: "policy.0.weight".
+std::vector<TensorSlice> policy_tensors(const ModelSpec& spec);
+std::vector<TensorSlice> critic_tensors(const ModelSpec& spec);
+
 // The final policy as a safetensors file: tensors under policy.* and critic.*, the scale under observation.*, and in
 // the metadata the task, its actions and spaces, the version, the distribution and the options of the group policy.
 std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id);
+void write_weights(const ModelSpec& spec, const Weights& weights, const std::string& env_id, ByteWriter& out);
 // Throws Error, naming `where`, when a tensor is missing or of another shape.
 Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where);
 

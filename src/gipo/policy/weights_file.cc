@@ -8,6 +8,7 @@
 
 #include "gipo/config/options.h"
 #include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
 #include "gipo/io/json_text.h"
 #include "gipo/io/safetensors.h"
 #include "gipo/policy/model.h"
@@ -17,37 +18,14 @@ namespace {
 
 Shape to_shape(const std::vector<std::int64_t>& shape) { return Shape(shape.begin(), shape.end()); }
 
-std::size_t elements(const TensorSlice& slice) {
-  std::size_t n = 1;
-  for (const std::int64_t d : slice.shape) n *= static_cast<std::size_t>(d);
-  return n;
-}
-
-// Every tensor of the policy (then of the critic) with its place in the flat buffer.
-std::vector<TensorSlice> policy_slices(const ModelSpec& spec) {
-  const Mlp<float> mlp(spec.policy_shape, 0);
-  std::vector<TensorSlice> slices = mlp.slices();
-  for (TensorSlice& s : slices) s.name = "policy." + s.name;
-  if (const std::size_t extra = spec.distribution.extra_parameters(); extra > 0) {
-    slices.push_back({"policy.log_std", mlp.parameter_count(), {static_cast<std::int64_t>(extra)}});
-  }
-  return slices;
-}
-
-std::vector<TensorSlice> critic_slices(const ModelSpec& spec) {
-  std::vector<TensorSlice> slices = Mlp<float>(spec.critic_shape, 0).slices();
-  for (TensorSlice& s : slices) s.name = "critic." + s.name;
-  return slices;
-}
-
-void add_views(const std::vector<TensorSlice>& slices, std::span<const float> flat, std::vector<TensorView>& views) {
+void add_views(const std::vector<TensorSlice>& slices, std::span<const float> flat, std::vector<TensorSource>& views) {
   for (const TensorSlice& s : slices) {
-    views.push_back(view_tensor<float>(s.name, to_shape(s.shape), flat.subspan(s.offset, elements(s))));
+    views.push_back(source_of(view_tensor<float>(s.name, to_shape(s.shape), flat.subspan(s.offset, s.values()))));
   }
 }
 
 void read_all(const SafeTensors& file, const std::vector<TensorSlice>& slices, std::span<float> flat) {
-  for (const TensorSlice& s : slices) file.read<float>(s.name, to_shape(s.shape), flat.subspan(s.offset, elements(s)));
+  for (const TensorSlice& s : slices) file.read<float>(s.name, to_shape(s.shape), flat.subspan(s.offset, s.values()));
 }
 
 // The group [policy] as in a config.
@@ -100,6 +78,22 @@ std::string in_words(const DistributionSpec& spec) {
 
 }  // namespace
 
+std::vector<TensorSlice> policy_tensors(const ModelSpec& spec) {
+  const Mlp<float> mlp(spec.policy_shape, 0);
+  std::vector<TensorSlice> slices = mlp.slices();
+  for (TensorSlice& s : slices) s.name = "policy." + s.name;
+  if (const std::size_t extra = spec.distribution.extra_parameters(); extra > 0) {
+    slices.push_back({"policy.log_std", mlp.parameter_count(), {static_cast<std::int64_t>(extra)}});
+  }
+  return slices;
+}
+
+std::vector<TensorSlice> critic_tensors(const ModelSpec& spec) {
+  std::vector<TensorSlice> slices = Mlp<float>(spec.critic_shape, 0).slices();
+  for (TensorSlice& s : slices) s.name = "critic." + s.name;
+  return slices;
+}
+
 const char* name_of(ActionSpace::Kind kind) {
   for (const auto& [known, name] : kKinds) {
     if (known == kind) return name;
@@ -108,13 +102,17 @@ const char* name_of(ActionSpace::Kind kind) {
 }
 
 std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id) {
-  std::vector<TensorView> views;
-  add_views(policy_slices(spec), weights.policy, views);
-  add_views(critic_slices(spec), weights.critic, views);
+  return bytes_of([&](ByteWriter& out) { write_weights(spec, weights, env_id, out); });
+}
+
+void write_weights(const ModelSpec& spec, const Weights& weights, const std::string& env_id, ByteWriter& out) {
+  std::vector<TensorSource> views;
+  add_views(policy_tensors(spec), weights.policy, views);
+  add_views(critic_tensors(spec), weights.critic, views);
   const Shape dims = {spec.observation_size}, one = {1};
-  views.push_back(view_tensor<float>("observation.mean", dims, weights.scale.mean));
-  views.push_back(view_tensor<float>("observation.inverse_std", dims, weights.scale.inverse_std));
-  views.push_back(view_tensor<float>("observation.limit", one, {&weights.scale.limit, 1}));
+  views.push_back(source_of(view_tensor<float>("observation.mean", dims, weights.scale.mean)));
+  views.push_back(source_of(view_tensor<float>("observation.inverse_std", dims, weights.scale.inverse_std)));
+  views.push_back(source_of(view_tensor<float>("observation.limit", one, {&weights.scale.limit, 1})));
   TensorMetadata metadata = {{"format", "gipo-policy-1"},
                              {"env", env_id},
                              {"action", action_to_json(spec.action)},
@@ -124,7 +122,7 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
                              {"shared", std::to_string(spec.shared)},
                              {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
-  return write_safetensors(views, metadata);
+  write_safetensors(std::move(views), metadata, out);
 }
 
 namespace {
@@ -134,8 +132,8 @@ Weights read_weights(const ModelSpec& spec, const SafeTensors& file, const std::
   weights.policy.resize(spec.policy_parameters());
   weights.critic.resize(spec.critic_parameters());
   weights.scale = ObservationScale::identity(spec.observation_size);
-  read_all(file, policy_slices(spec), weights.policy);
-  read_all(file, critic_slices(spec), weights.critic);
+  read_all(file, policy_tensors(spec), weights.policy);
+  read_all(file, critic_tensors(spec), weights.critic);
   const Shape dims = {spec.observation_size}, one = {1};
   file.read<float>("observation.mean", dims, weights.scale.mean);
   file.read<float>("observation.inverse_std", dims, weights.scale.inverse_std);

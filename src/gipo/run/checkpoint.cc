@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 5;
+constexpr int kFormat = 6;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::uint64_t kMostManifestBytes = 64 * 1024;
 constexpr int kMostDepth = 8;
@@ -39,26 +39,43 @@ Json describe(std::uint64_t size, std::uint32_t crc) {
   return {{"size", size}, {"crc32c", fmt::format("{:08x}", crc)}};
 }
 
-Json write_stream(const std::string& path, const std::function<void(ByteWriter&)>& save) {
-  SyncedFile file(path);
-  std::uint64_t size = 0;
-  std::uint32_t crc = 0;
-  ByteWriter out([&](std::string_view block) {
-    file.write(block);
-    size += block.size();
-    crc = crc32c(block, crc);
-  });
-  save(out);
-  out.flush();
-  file.finish();
-  return describe(size, crc);
-}
+// A file that is written piece by piece.
+class StreamedFile {
+ public:
+  StreamedFile(const std::string& path, const std::function<void(ByteWriter&)>& save) : file_(path) {
+    ByteWriter out([this](std::string_view block) {
+      file_.write(block);
+      size_ += block.size();
+      crc_ = crc32c(block, crc_);
+    });
+    save(out);
+    out.flush();
+  }
+  // On disk, and what the manifest says of it.
+  Json finish() {
+    file_.finish();
+    return describe(size_, crc_);
+  }
 
-// All files but the manifest, and what it says of them. What is streamed comes first: a replay that goes on has to keep
-// for it what it evicts.
-Json write_files(const fs::path& folder, const Checkpoint& checkpoint) {
+ private:
+  SyncedFile file_;
+  std::uint64_t size_ = 0;
+  std::uint32_t crc_ = 0;
+};
+
+// All files but the manifest, and what it says of them. Someone waits for those of `still`; of the others the streams
+// come first: a replay that goes on has to keep for it what it evicts.
+Json write_files(const fs::path& folder, const Checkpoint& checkpoint, const std::function<void()>& still_written) {
   std::map<std::string, Json> described;  // in the order of their names
-  for (const auto& [file, save] : checkpoint.streams) described[file] = write_stream((folder / file).string(), save);
+  std::map<std::string, std::unique_ptr<StreamedFile>> still;
+  for (const auto& [file, save] : checkpoint.still) {
+    still[file] = std::make_unique<StreamedFile>((folder / file).string(), save);
+  }
+  still_written();
+  for (const auto& [file, save] : checkpoint.streams) {
+    described[file] = StreamedFile((folder / file).string(), save).finish();
+  }
+  for (const auto& [file, written] : still) described[file] = written->finish();
   for (const auto& [file, bytes] : checkpoint.files) {
     write_file_synced((folder / file).string(), bytes);
     described[file] = describe(bytes.size(), crc32c(bytes));
@@ -110,15 +127,16 @@ std::vector<std::int64_t> list_checkpoints(const std::string& folder) {
   return numbers;
 }
 
-void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, std::int64_t keep) {
+void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, std::int64_t keep,
+                      const std::function<void()>& still_written) {
   const std::string name = folder_name(checkpoint.update);
   const fs::path final_path = fs::path(folder) / name, temporary = fs::path(folder) / (name + ".tmp");
   try {
-    for (const std::string& log : checkpoint.logs) sync_file(log);
     make_folder(folder);
     remove_temporaries(folder);
     make_folder(temporary.string());
-    const Json files = write_files(temporary, checkpoint);
+    const Json files = write_files(temporary, checkpoint, still_written);
+    for (const std::string& log : checkpoint.logs) sync_file(log);
     write_file_synced((temporary / kManifest).string(), render_manifest(checkpoint.update, files));
     sync_folder(temporary.string());
     if (fs::exists(final_path)) {
@@ -248,11 +266,11 @@ bool CheckpointWriter::idle() {
 
 void CheckpointWriter::submit(Checkpoint checkpoint) {
   finish();
-  {
-    const std::lock_guard lock(mutex_);
-    waiting_ = std::move(checkpoint);
-  }
+  std::unique_lock lock(mutex_);
+  still_ = !checkpoint.still.empty();
+  waiting_ = std::move(checkpoint);
   changed_.notify_all();
+  changed_.wait(lock, [&] { return !still_; });
 }
 
 void CheckpointWriter::finish() {
@@ -266,6 +284,13 @@ std::vector<std::string> CheckpointWriter::take_warnings() {
 }
 
 void CheckpointWriter::serve() {
+  const auto still_written = [this] {
+    {
+      const std::lock_guard lock(mutex_);
+      still_ = false;
+    }
+    changed_.notify_all();
+  };
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || waiting_; });
@@ -275,14 +300,14 @@ void CheckpointWriter::serve() {
     lock.unlock();
     std::string warning;
     try {
-      write_checkpoint(folder_, *next, keep_);
+      write_checkpoint(folder_, *next, keep_, still_written);
     } catch (const std::exception& e) {
       warning = fmt::format("checkpoint {} was not written: {}; training goes on, the one before stays", next->update,
                             e.what());
     }
     next.reset();  // its memory is free before the next is made
     lock.lock();
-    writing_ = false;
+    writing_ = still_ = false;
     if (!warning.empty()) warnings_.push_back(std::move(warning));
     changed_.notify_all();
   }

@@ -22,6 +22,8 @@ struct Checkpoint {
   std::vector<std::string> logs = {};             // paths that must be on disk before it is: it names positions in them
   // To be written: files too large to be copied whole. Called once, by the thread that writes.
   std::map<std::string, std::function<void(ByteWriter&)>> streams = {};
+  // To be written first: files of what must not change meanwhile. CheckpointWriter::submit returns once they are.
+  std::map<std::string, std::function<void(ByteWriter&)>> still = {};
   // Of one that was found: its folder, and how many bytes each of its files has.
   std::string path = {};
   std::map<std::string, std::uint64_t> sizes = {};
@@ -33,10 +35,13 @@ struct Checkpoint {
 };
 
 // Writes checkpoints under RUN/checkpoints so that a crash at any moment leaves every finished one whole:
-//   sync logs -> NUMBER.tmp/ with all files, each synced, the manifest last -> sync folder -> rename to NUMBER
+//   NUMBER.tmp/ with all files, each synced -> sync logs -> the manifest -> sync folder -> rename to NUMBER
 //   -> sync parent -> LATEST.
 // Throws RunError, and leaves nothing behind but earlier checkpoints. Then removes the oldest beyond `keep`.
-void write_checkpoint(const std::string& folder, const Checkpoint& checkpoint, std::int64_t keep);
+// still_written is called once the files of `still` are, though not yet on disk.
+void write_checkpoint(
+    const std::string& folder, const Checkpoint& checkpoint, std::int64_t keep,
+    const std::function<void()>& still_written = [] {});
 
 // The newest checkpoint in the folder whose manifest, sizes and checksums agree and for which `check` does not throw
 // Error. Each newer one is passed over with a line in `passed_over`. Nothing where there is none.
@@ -53,8 +58,8 @@ Checkpoint read_checkpoint(const std::string& path);
 // Numbers of the checkpoints in the folder, ascending; whole or not.
 std::vector<std::int64_t> list_checkpoints(const std::string& folder);
 
-// Writes in the background, so that training waits only for the copy of what is small, and one at a time, so that no
-// two copies are held. The trainer's thread calls it. A failed write becomes a warning: the last good checkpoint stays,
+// Writes in the background, one at a time, so that training waits only until what must not change is written, and not
+// for the disk. The trainer's thread calls it. A failed write becomes a warning: the last good checkpoint stays,
 // and training goes on.
 class CheckpointWriter {
  public:
@@ -62,7 +67,7 @@ class CheckpointWriter {
   ~CheckpointWriter();
 
   bool idle();                         // nothing is being written
-  void submit(Checkpoint checkpoint);  // waits for the one before
+  void submit(Checkpoint checkpoint);  // waits for the one before, and until what must not change is written
   void finish();                       // waits until all that was submitted is on disk
   std::vector<std::string> take_warnings();
 
@@ -74,7 +79,7 @@ class CheckpointWriter {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Checkpoint> waiting_;
-  bool writing_ = false, stopping_ = false;
+  bool writing_ = false, stopping_ = false, still_ = false;  // the last: what must not change is not yet written
   std::vector<std::string> warnings_;
   std::thread thread_;
 };

@@ -150,7 +150,7 @@ void Trainer::run_async() {
     log_evaluation(e->weights->version, e->env_steps, e->result);
     evaluating = false;
   };
-  const auto begin_evaluation = [&] { evaluating = shared.evaluations.push({env_steps_, store_.get(), {}}); };
+  const auto begin_evaluation = [&] { evaluating = shared.evaluations.push({env_steps_, current_weights(), {}}); };
   // With the mutex held.
   const auto take_reports = [&] {
     env_steps_ = shared.pacer.env_steps();

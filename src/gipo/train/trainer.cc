@@ -87,7 +87,7 @@ RunSummary Trainer::run() {
     attempt([&] { checkpoints_.finish(); });
     attempt([&] { pass_on_warnings(); });
     // The last good weights: no update that is not finite reaches them.
-    attempt([&] { folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id)); });
+    attempt([&] { folder_.save_policy(weights_to_safetensors(plan_.model, *current_weights(), plan_.env.id)); });
     attempt([&] { folder_.write_summary(summary(why)); });
     throw;
   }
@@ -102,7 +102,8 @@ void Trainer::end_run() {
   submit_checkpoint(lockstep());
   checkpoints_.finish();
   pass_on_warnings();
-  folder_.save_policy(weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id));
+  folder_.save_policy(weights_to_safetensors(plan_.model, *current_weights(), plan_.env.id));
+  if (const std::string remarks = learner_->remarks(); !remarks.empty()) folder_.log(remarks);
   if (!finished()) return;
   try {
     evaluate_now();
@@ -200,9 +201,18 @@ void Trainer::drain_actors() {
 void Trainer::update(const Batch& batch) {
   const std::int64_t next = learner_->version() + 1;
   const bool log = next % plan_.config.log.every_updates == 0 || next == plan_.config.learner.updates;
-  const UpdateStats& stats = learner_->update(batch, {env_steps_, log});
-  store_.publish(*learner_);
-  if (log) log_update(stats);
+  learner_->stage(batch);
+  learner_->begin_update({env_steps_, log});
+  if (next % plan_.config.learner.publish_every == 0) store_.publish(*learner_);
+  if (log) log_update(learner_->figures());
+}
+
+std::shared_ptr<const Weights> Trainer::current_weights() const {
+  std::shared_ptr<const Weights> published = store_.get();
+  if (published->version == learner_->version()) return published;
+  auto current = std::make_shared<Weights>();
+  learner_->copy_weights(*current);
+  return current;
 }
 
 void Trainer::log_update(const UpdateStats& stats) {
@@ -288,7 +298,7 @@ bool Trainer::evaluation_due() const {
 }
 
 void Trainer::evaluate_now() {
-  const Evaluation result = evaluate(plan_.model, *store_.get(), eval_task(learner_->version()));
+  const Evaluation result = evaluate(plan_.model, *current_weights(), eval_task(learner_->version()));
   log_evaluation(learner_->version(), env_steps_, result);
   if (finished()) eval_return_ = result.returns;
 }

@@ -80,6 +80,8 @@ class Trainer {
   void check_target();
   // One update from a batch, and all that follows it: weights published, figures logged.
   void update(const Batch& batch);
+  // Those of the last update; actors may still have older ones.
+  std::shared_ptr<const Weights> current_weights() const;
   void log_update(const UpdateStats& stats);
   void show_progress(double gap_mean, const Figures* figures);
   void take_episodes(std::vector<Episode>& episodes);

@@ -17,6 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kPublished = "published.bin";  // the weights that actors have, where those are older
 constexpr const char* kActors = "actors.bin";
 constexpr const char* kEpisodes = "episodes.bin";  // in its place where the actors are not saved
 constexpr std::int64_t kMostCount = std::int64_t{1} << 62;
@@ -28,8 +29,14 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
   folder_.flush();
   Checkpoint checkpoint;
   checkpoint.update = learner_->version();
-  checkpoint.files["weights.safetensors"] = weights_to_safetensors(plan_.model, *store_.get(), plan_.env.id);
-  checkpoint.files["learner.bin"] = bytes_of([&](ByteWriter& out) { learner_->save(out); });
+  // Read where they are: a snapshot of weights does not change, and the learner waits until it is written.
+  checkpoint.streams["weights.safetensors"] = [this, weights = current_weights()](ByteWriter& out) {
+    write_weights(plan_.model, *weights, plan_.env.id, out);
+  };
+  checkpoint.still["learner.safetensors"] = [this](ByteWriter& out) { learner_->save(out); };
+  if (plan_.config.learner.publish_every > 1) {
+    checkpoint.streams[kPublished] = [weights = store_.get()](ByteWriter& out) { weights->save(out); };
+  }
   // As it is now, though it is written while training goes on.
   checkpoint.streams["replay.bin"] = [replay = std::shared_ptr<ReplaySnapshot>(replay_.snapshot())](ByteWriter& file) {
     replay->save(file);
@@ -75,7 +82,7 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
-  checkpoint.load("learner.bin", [&](ByteReader& in) { learner_->load(in); });
+  checkpoint.load("learner.safetensors", [&](ByteReader& in) { learner_->load(in); });
   checkpoint.load("replay.bin", [&](ByteReader& in) { replay_.load(in); });
   try {
     const auto text = checkpoint.files.find("state.json");
@@ -125,6 +132,11 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     restart_actors(checkpoint);
   }
   store_.publish(*learner_);
+  if (checkpoint.has(kPublished)) {
+    Weights published = *store_.get();
+    checkpoint.load(kPublished, [&](ByteReader& in) { published.load(in); });
+    store_.publish(std::move(published));
+  }
   folder_.log(fmt::format("resumed at update {}, {} env steps", learner_->version(), env_steps_));
 }
 

@@ -18,6 +18,12 @@ void WeightStore::publish(const Learner& learner) {
   }
   if (!next) next = std::make_shared<Weights>();
   learner.copy_weights(*next);
+  replace(std::move(next));
+}
+
+void WeightStore::publish(Weights weights) { replace(std::make_shared<Weights>(std::move(weights))); }
+
+void WeightStore::replace(std::shared_ptr<Weights> next) {
   const std::lock_guard lock(mutex_);
   if (newest_) spare_.push_back(std::move(newest_));
   newest_ = std::move(next);

@@ -16,9 +16,12 @@ class Learner;
 class WeightStore {
  public:
   void publish(const Learner& learner);
+  void publish(Weights weights);
   std::shared_ptr<const Weights> get() const;
 
  private:
+  void replace(std::shared_ptr<Weights> next);
+
   mutable std::mutex mutex_;
   std::shared_ptr<Weights> newest_;
   std::vector<std::shared_ptr<Weights>> spare_;

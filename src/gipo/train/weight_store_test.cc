@@ -17,7 +17,10 @@ class CountingLearner : public Learner {
  public:
   explicit CountingLearner(std::size_t size) : size_(size) {}
 
-  const UpdateStats& update(const Batch&, const UpdateContext&) override { return stats_; }
+  void stage(const Batch&) override {}
+  void begin_update(const UpdateContext&) override {}
+  const UpdateStats& figures() override { return stats_; }
+  std::vector<std::pair<std::string, std::vector<double>>> gradients() const override { return {}; }
   Diagnostics& diagnostics() override { return diagnostics_; }
   std::int64_t version() const override { return version_; }
   std::int64_t skipped_updates() const override { return 0; }
@@ -31,8 +34,9 @@ class CountingLearner : public Learner {
     out.scale.mean.assign(4, value);
     out.scale.inverse_std.assign(4, value);
   }
-  void save(ByteWriter&) const override {}
-  void load(ByteReader&) override {}
+  std::vector<LearnerTensor> tensors() override { return {}; }
+  void save_rest(ByteWriter&) const override {}
+  void load_rest(ByteReader&) override {}
 
   void advance() { ++version_; }
 

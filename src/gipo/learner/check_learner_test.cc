@@ -1,0 +1,121 @@
+#include "gipo/learner/check_learner.h"
+
+#include <gtest/gtest.h>
+
+#include "gipo/bench/made_up.h"
+#include "gipo/core/error.h"
+#include "gipo/core/thread_pool.h"
+#include "gipo/io/bytes.h"
+#include "gipo/objective/surrogate.h"
+
+namespace gipo {
+namespace {
+
+constexpr std::size_t kRows = 128;
+
+struct Kind {
+  const char* name;
+  ActionSpace action;
+  const char* distribution;
+};
+
+std::vector<Kind> kinds() {
+  const ActionSpace box = ActionSpace::box({-1, -2, 0}, {1, 2, 3});
+  return {{"categorical", ActionSpace::discrete(5), "auto"},
+          {"multi_categorical", {ActionSpace::Kind::kMultiDiscrete, {3, 4, 2}, {}, {}}, "auto"},
+          {"gaussian", box, "auto"},
+          {"binned", box, "binned"}};
+}
+
+LearnerSetup setup_for(const Kind& kind, const std::string& surrogate) {
+  PolicyOptions policy;
+  policy.hidden = {32, 32};
+  policy.distribution = kind.distribution;
+  LearnerSetup setup = made_up_setup(7, kind.action, policy, kRows);
+  setup.learner.backend = "check";
+  setup.surrogate.name = surrogate;
+  return setup;
+}
+
+double largest_difference(const LearnerSetup& setup, int updates) {
+  ThreadPool pool(1);
+  CheckLearner learner(setup, RandomStream(3), pool);
+  const Batch batch = made_up_batch(kRows, setup.model);
+  for (int i = 0; i < updates; ++i) learner.update(batch, {0, false});
+  double most = 0;
+  for (const auto& [name, difference] : learner.differences()) most = std::max(most, difference);
+  return most;
+}
+
+TEST(CheckLearner, FloatIsNearDoubleForEverySurrogateAndDistribution) {
+  double most = 0;
+  std::string where;
+  for (const SurrogateInfo& surrogate : registered_surrogates()) {
+    for (const Kind& kind : kinds()) {
+      const double difference = largest_difference(setup_for(kind, surrogate.name), 20);
+      EXPECT_LT(difference, 1e-3) << surrogate.name << ", " << kind.name;
+      if (difference > most) most = difference, where = surrogate.name + ", " + kind.name;
+    }
+  }
+  EXPECT_GT(most, 0) << "float and double cannot agree to the last bit";
+  RecordProperty("largest", std::to_string(most) + " with " + where);
+}
+
+TEST(CheckLearner, RunsAsItsFirstBackendAlone) {
+  LearnerSetup setup = setup_for(kinds()[2], "gipo");
+  setup.learner.proximal_coef = 0.1;
+  ThreadPool pool(1);
+  CheckLearner check(setup, RandomStream(3), pool);
+  setup.learner.backend = "cpu";
+  const auto alone = make_learner(setup, RandomStream(3), pool);
+  const Batch batch = made_up_batch(kRows, setup.model);
+  for (int i = 0; i < 5; ++i) {
+    check.update(batch, {0, true});
+    alone->update(batch, {0, true});
+  }
+  EXPECT_EQ(bytes_of([&](ByteWriter& out) { check.save(out); }), bytes_of([&](ByteWriter& out) { alone->save(out); }));
+  EXPECT_FALSE(check.figures().others.empty());
+  EXPECT_NE(check.remarks().find("cpu against cpu64: the largest relative difference of a gradient is "),
+            std::string::npos);
+}
+
+TEST(CheckLearner, SeesAWrongGradientAndNamesItsTensor) {
+  LearnerSetup setup = setup_for(kinds()[0], "gipo");
+  setup.learner.backend = "cpu";
+  ThreadPool pool(1);
+  auto right = make_learner(setup, RandomStream(3), pool);
+  setup.learner.value_coef *= 1.01;  // wrong in the critic alone
+  CheckLearner learner({"right", "wrong"}, std::move(right), make_learner(setup, RandomStream(3), pool));
+  learner.update(made_up_batch(kRows, setup.model), {0, false});
+  for (const auto& [name, difference] : learner.differences()) {
+    EXPECT_NEAR(difference, name.starts_with("critic.") ? 0.01 : 0, 2e-3) << name;
+  }
+  EXPECT_NE(learner.remarks().find("right against wrong"), std::string::npos);
+  EXPECT_NE(learner.remarks().find("in critic."), std::string::npos);
+}
+
+TEST(CheckLearner, BackendsThatAreNotBuiltAreNamed) {
+  LearnerOptions options;
+  const auto complaint = [&] {
+    try {
+      check_backend(options);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(complaint(), "");
+  options.backend = "cuda";
+  EXPECT_EQ(complaint(),
+            "learner.backend = \"cuda\" is not accepted: cuda is not built into this program; built are cpu, cpu64, "
+            "check");
+  options.backend = "check";
+  EXPECT_EQ(complaint(), "");
+  options.check = "cpu";
+  EXPECT_EQ(
+      complaint(),
+      "learner.check = \"cpu\" is not accepted: wanted two backends, with a comma between them; built are cpu, cpu64");
+}
+
+}  // namespace
+}  // namespace gipo
