@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 5;
+constexpr int kFormat = 6;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::uint64_t kMostManifestBytes = 64 * 1024;
 constexpr int kMostDepth = 8;

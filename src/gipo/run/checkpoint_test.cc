@@ -171,7 +171,7 @@ TEST_F(Checkpoints, AnotherFormatIsSaid) {
   // A whole manifest of another version: only the number and the checksum differ.
   const std::string file = path("000002/manifest.json"), begin = "{\"manifest\":";
   std::string text = read_file(file);
-  const std::size_t at = text.find("\"format\":5"), end = text.rfind(",\"crc32c\":\"");
+  const std::size_t at = text.find("\"format\":6"), end = text.rfind(",\"crc32c\":\"");
   ASSERT_NE(at, std::string::npos);
   text[at + 9] = '9';
   char checksum[9];
@@ -179,7 +179,7 @@ TEST_F(Checkpoints, AnotherFormatIsSaid) {
   text.replace(end + 11, 8, checksum);
   overwrite(file, text);
   expect_passed_over("000002", "format 9");
-  EXPECT_NE(said_[0].find("its format is 9, this program reads 5"), std::string::npos) << said_[0];
+  EXPECT_NE(said_[0].find("its format is 9, this program reads 6"), std::string::npos) << said_[0];
 }
 
 TEST_F(Checkpoints, CheckpointOfAnotherUpdateIsPassedOver) {
