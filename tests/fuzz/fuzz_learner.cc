@@ -19,8 +19,8 @@ std::unique_ptr<gipo::Learner> make_learner() {
 }
 
 gipo::Batch batch() {
-  gipo::Batch b(kBatch, 2, 1);
-  for (std::size_t i = 0; i < kBatch; ++i) b.observation[i] = b.reward[i] = static_cast<float>(i);
+  gipo::Batch b(kBatch, gipo::plain_transition(2, 1));
+  for (std::size_t i = 0; i < kBatch; ++i) b.observation()[i] = b.reward()[i] = static_cast<float>(i);
   b.stretches = {{0, 3, true}, {3, 1, false}};
   return b;
 }

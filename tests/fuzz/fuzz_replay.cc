@@ -14,22 +14,28 @@ using gipo::Sampling;
 constexpr std::size_t kLongest = 4, kObservation = 2, kActions = 1;
 constexpr Sampling kSamplings[] = {Sampling::kSegments, Sampling::kTransitions, Sampling::kEpochs};
 
-gipo::ReplayShape shape(Sampling sampling) { return {12, kLongest, kObservation, kActions, sampling, {3}}; }
+gipo::TransitionSpec transition() {
+  gipo::TransitionSpec spec = gipo::plain_transition(kObservation, kActions);
+  spec.choices = {3};
+  return spec;
+}
+gipo::ReplayShape shape(Sampling sampling) { return {12, kLongest, transition(), sampling}; }
 
 void insert(gipo::ReplayBuffer& replay, std::size_t length) {
-  gipo::Segment segment(kLongest, kObservation, kActions);
+  gipo::Segment segment(kLongest, transition());
   segment.length = length;
+  segment.sequence = replay.inserted();
   replay.insert(segment);
 }
 
 // Everything that reaches the learner is a number, and every action one that the task has.
 void check_sample(gipo::ReplayBuffer& replay) {
-  gipo::Batch batch(6, kObservation, kActions);
+  gipo::Batch batch(6, transition());
   if (!replay.sample(batch)) return;
   const auto finite = [](float v) { return std::isfinite(v); };
-  GIPO_CHECK(std::all_of(batch.observation.begin(), batch.observation.end(), finite));
-  GIPO_CHECK(std::all_of(batch.reward.begin(), batch.reward.end(), finite));
-  GIPO_CHECK(std::all_of(batch.action.begin(), batch.action.end(), [](float a) { return a >= 0 && a < 3; }));
+  GIPO_CHECK(std::ranges::all_of(batch.observation(), finite));
+  GIPO_CHECK(std::ranges::all_of(batch.reward(), finite));
+  GIPO_CHECK(std::ranges::all_of(batch.action(), [](float a) { return a >= 0 && a < 3; }));
 }
 
 }  // namespace

@@ -26,11 +26,14 @@ BenchRow act(const std::string& name, std::size_t envs) {
 
 BenchRow sample(const std::string& name, std::size_t capacity) {
   constexpr std::size_t kBatch = 512, kLength = 64;
-  ReplayBuffer replay({capacity, kLength, 17, 6, Sampling::kSegments, {}}, RandomStream(1));
-  Segment segment(kLength, 17, 6);
+  ReplayBuffer replay({capacity, kLength, plain_transition(17, 6)}, RandomStream(1));
+  Segment segment(kLength, plain_transition(17, 6));
   segment.length = kLength;
-  while (replay.evicted() == 0) replay.insert(segment);
-  Batch batch(kBatch, 17, 6);
+  while (replay.evicted() == 0) {
+    ++segment.sequence;
+    replay.insert(segment);
+  }
+  Batch batch(kBatch, plain_transition(17, 6));
   const double seconds = best_seconds([&] { replay.sample(batch); });
   return {name, 1e9 * seconds / kBatch, "ns/transition", "", 0};
 }

@@ -46,22 +46,22 @@ LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& acti
 
 Batch made_up_batch(std::size_t size, const ModelSpec& model) {
   const DistributionSpec& distribution = model.distribution;
-  Batch b(size, model.observation_size, distribution.dims);
+  Batch b(size, plain_transition(model.observation_size, distribution.dims));
   RandomStream random(1);
-  for (float& v : b.observation) v = static_cast<float>(random.normal());
-  for (std::size_t i = 0; i < b.action.size(); ++i) {
+  for (float& v : b.observation()) v = static_cast<float>(random.normal());
+  for (std::size_t i = 0; i < b.action().size(); ++i) {
     const bool discrete = distribution.kind == DistributionKind::kCategorical;
     const std::int64_t choices = discrete ? distribution.choices[i % distribution.dims] : 1;
-    b.action[i] = static_cast<float>(discrete ? static_cast<double>(random.below(static_cast<std::uint64_t>(choices)))
-                                              : random.normal());
-    b.log_prob[i] = static_cast<float>(-0.7 + 0.3 * random.normal());
+    b.action()[i] = static_cast<float>(discrete ? static_cast<double>(random.below(static_cast<std::uint64_t>(choices)))
+                                                : random.normal());
+    b.log_prob()[i] = static_cast<float>(-0.7 + 0.3 * random.normal());
   }
-  for (float& v : b.reward) v = static_cast<float>(random.normal());
+  for (float& v : b.reward()) v = static_cast<float>(random.normal());
   for (std::size_t at = 0; at < size; at += kSegment) {
     const std::size_t length = std::min(kSegment, size - at);
     b.stretches.push_back({at, length, false});
     const auto first = -static_cast<std::int64_t>(kSegment + random.below(kVersions - kSegment));
-    for (std::size_t i = 0; i < length; ++i) b.version[at + i] = first + static_cast<std::int64_t>(i);
+    for (std::size_t i = 0; i < length; ++i) b.version()[at + i] = first + static_cast<std::int64_t>(i);
   }
   return b;
 }

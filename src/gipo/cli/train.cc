@@ -76,8 +76,9 @@ double estimate_seconds(const Plan& plan) {
   LearnerSetup setup = plan.learner_setup();
   setup.advantage.mode = "stored";
   const auto learner = make_learner(setup, RandomStream(1), pool);
-  const Batch batch(static_cast<std::size_t>(plan.config.learner.batch_size), plan.env.observation_size,
-                    plan.env.action.dims());
+  TransitionSpec transition = plan.transition();
+  transition.stored = true;
+  const Batch batch(static_cast<std::size_t>(plan.config.learner.batch_size), transition);
   Actor actor(plan, 0);
   WeightStore store;
   store.publish(*learner);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -43,6 +44,7 @@ class ByteWriter {
   void text(std::string_view s) { array(std::span<const char>(s.data(), s.size())); }
   // What another writer wrote.
   void append(std::string_view bytes) { raw(bytes.data(), bytes.size()); }
+  void append(std::span<const std::byte> bytes) { raw(bytes.data(), bytes.size()); }
 
   const std::string& bytes() const { return bytes_; }  // not yet handed over
   std::string take() { return std::exchange(bytes_, {}); }
@@ -99,7 +101,8 @@ class ByteReader {
     expect_length(length(sizeof(T)), out.size());
     raw(out.data(), out.size_bytes());
   }
-  // So many bytes as they are, without a length before them.
+  // As many bytes as there is room for, without a length before them.
+  void bytes_into(std::span<std::byte> out) { raw(out.data(), out.size()); }
   void bytes_into(std::span<char> out) { raw(out.data(), out.size()); }
   std::string text() {
     std::string s(length(1), '\0');

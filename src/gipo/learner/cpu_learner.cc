@@ -96,9 +96,10 @@ template <class T>
 void CpuLearner<T>::forward(const Batch& batch) {
   // Advantages made at collection need no value of what follows a stretch.
   const std::size_t rows = setup_.advantage.mode == "stored" ? batch.size : batch.rows();
-  scale_.apply<T>({batch.observation.data(), rows * batch.observation_size}, observation_.data());
-  std::copy_n(batch.action.data(), action_.size(), action_.data());
-  for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(reward_scale_.apply(batch.reward[i]));
+  scale_.apply<T>({batch.observation().data(), rows * batch.observation_size()}, observation_.data());
+  std::copy_n(batch.action().data(), action_.size(), action_.data());
+  const std::span<const float> reward = batch.reward();
+  for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(reward_scale_.apply(reward[i]));
   const std::size_t shared = setup_.model.shared;
   features_ = policy_.mlp.forward_layers(0, shared, policy_.mlp_parameters(), observation_.data(), rows);
   pool_.run(2, [&](std::size_t i) {
@@ -125,11 +126,12 @@ void CpuLearner<T>::forward(const Batch& batch) {
 
 template <class T>
 void CpuLearner<T>::compute_log_ratios(const Batch& batch) {
-  const std::size_t dims = batch.action_dims;
+  const std::size_t dims = batch.action_dims();
+  const std::span<const float> behaviour = batch.log_prob();
   for (std::size_t i = 0; i < batch.size; ++i) {
     T sum = 0;
     for (std::size_t d = i * dims; d < (i + 1) * dims; ++d) {
-      const T log_ratio = log_prob_[d] - static_cast<T>(batch.log_prob[d]);
+      const T log_ratio = log_prob_[d] - static_cast<T>(behaviour[d]);
       sum += log_ratio;
       if (per_dimension_) ratio_[d] = log_ratio;
     }
@@ -142,8 +144,8 @@ template <class T>
 void CpuLearner<T>::compute_advantages(const Batch& batch) {
   const AdvantageOptions& o = setup_.advantage;
   if (o.mode == "stored") {
-    std::copy_n(batch.advantage.data(), batch.size, advantage_.data());
-    std::copy_n(batch.target.data(), batch.size, target_.data());
+    std::copy_n(batch.advantage().data(), batch.size, advantage_.data());
+    std::copy_n(batch.target().data(), batch.size, target_.data());
   }
   for (std::size_t w = 0; o.mode != "stored" && w < batch.stretches.size(); ++w) {
     const Stretch& stretch = batch.stretches[w];
@@ -171,7 +173,7 @@ void CpuLearner<T>::compute_advantages(const Batch& batch) {
 
 template <class T>
 void CpuLearner<T>::compute_multipliers(const Batch& batch) {
-  const std::size_t dims = per_dimension_ ? batch.action_dims : 1;
+  const std::size_t dims = per_dimension_ ? batch.action_dims() : 1;
   for (std::size_t i = 0; i < batch.size; ++i) {
     for (std::size_t d = 0; d < dims; ++d) ratio_advantage_[i * dims + d] = advantage_[i];
   }
@@ -188,7 +190,7 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
   const LearnerOptions& o = setup_.learner;
   const T inverse_size = T(1) / static_cast<T>(batch.size);
   // d loss / d log pi: -m A of the surrogate, and of KL(mu || pi) = E_mu[log mu - log pi].
-  const std::size_t dims = batch.action_dims;
+  const std::size_t dims = batch.action_dims();
   for (std::size_t i = 0; i < batch.size; ++i) {
     for (std::size_t d = i * dims; d < (i + 1) * dims; ++d) {
       const std::size_t j = per_dimension_ ? d : i;
@@ -269,7 +271,8 @@ template <class T>
 void CpuLearner<T>::record_gaps(const Batch& batch) {
   const std::size_t stride = std::clamp<std::size_t>(batch.size / 4, 1, 64);
   const std::size_t most = kGapPoolUpdates * ((batch.size + stride - 1) / stride);
-  for (std::size_t i = 0; i < batch.size; ++i) gap_[i] = version_ - batch.version[i];
+  const std::span<const std::int64_t> version = batch.version();
+  for (std::size_t i = 0; i < batch.size; ++i) gap_[i] = version_ - version[i];
   // Another place in every batch: its first step always begins a segment, so that short ones would count too much.
   const std::size_t first = static_cast<std::size_t>(version_) * 37 % stride;
   for (std::size_t i = (stride - first) % stride; i < batch.size; i += stride) {
@@ -295,7 +298,7 @@ void CpuLearner<T>::diagnose(const Batch& batch, const UpdateContext& context) {
   in.gap = gap_;
   in.gap_pool = gap_pool_;
   in.age = age_;
-  in.dims = per_dimension_ ? batch.action_dims : 1;
+  in.dims = per_dimension_ ? batch.action_dims() : 1;
   in.t_old = setup_.t_old;
   in.window = setup_.window;
   in.epsilon = setup_.surrogate.epsilon;

@@ -57,7 +57,10 @@ struct Case {
 class Fixture {
  public:
   explicit Fixture(const Case& c)
-      : case_(c), pool_(1), learner_(setup(c), RandomStream(3), pool_), batch_(kSize, kObservations, dims()) {
+      : case_(c),
+        pool_(1),
+        learner_(setup(c), RandomStream(3), pool_),
+        batch_(kSize, plain_transition(kObservations, dims())) {
     fill_batch();
     // A few updates part the policy from its moving average.
     for (int i = 0; i < 5; ++i) learner_.update(batch_, {});
@@ -99,13 +102,13 @@ class Fixture {
   void fill_batch() {
     RandomStream random(7);
     const auto& spec = case_.model.distribution;
-    for (float& v : batch_.observation) v = static_cast<float>(random.normal());
+    for (float& v : batch_.observation()) v = static_cast<float>(random.normal());
     for (std::size_t i = 0; i < kSize; ++i) {
-      batch_.advantage[i] = static_cast<float>(random.normal());
-      batch_.target[i] = static_cast<float>(random.normal());
+      batch_.advantage()[i] = static_cast<float>(random.normal());
+      batch_.target()[i] = static_cast<float>(random.normal());
       for (std::size_t d = 0; d < dims(); ++d) {
         const bool discrete = spec.kind == DistributionKind::kCategorical;
-        batch_.action[i * dims() + d] =
+        batch_.action()[i * dims() + d] =
             discrete ? static_cast<float>(random.below(static_cast<std::uint64_t>(spec.choices[d])))
                      : static_cast<float>(random.normal());
       }
@@ -117,12 +120,12 @@ class Fixture {
     RandomStream random(11);
     const std::vector<double> now = log_probs();
     for (std::size_t i = 0; i < now.size(); ++i) {
-      batch_.log_prob[i] = static_cast<float>(now[i] - 0.5 * random.normal());
+      batch_.log_prob()[i] = static_cast<float>(now[i] - 0.5 * random.normal());
     }
   }
 
   std::vector<double> observations() const {
-    return std::vector<double>(batch_.observation.begin(), batch_.observation.begin() + kSize * kObservations);
+    return std::vector<double>(batch_.observation().begin(), batch_.observation().begin() + kSize * kObservations);
   }
 
   std::vector<double> log_probs() {
@@ -132,7 +135,7 @@ class Fixture {
 
   void evaluate() {
     const auto& spec = case_.model.distribution;
-    const std::vector<double> x = observations(), action(batch_.action.begin(), batch_.action.end());
+    const std::vector<double> x = observations(), action(batch_.action().begin(), batch_.action().end());
     Mlp<double> net(case_.model.policy_shape, kSize), average_net(case_.model.policy_shape, kSize);
     const std::size_t n = net.parameter_count();
     const std::span<const double> now = learner_.policy_parameters(), average = learner_.average_policy();
@@ -155,7 +158,7 @@ class Fixture {
     const bool joint = case_.surrogate.ratio == "joint";
     std::vector<double> ratios(joint ? kSize : kSize * dims(), 0.0);
     for (std::size_t i = 0; i < kSize * dims(); ++i) {
-      ratios[joint ? i / dims() : i] += log_prob_[i] - static_cast<double>(batch_.log_prob[i]);
+      ratios[joint ? i / dims() : i] += log_prob_[i] - static_cast<double>(batch_.log_prob()[i]);
     }
     return ratios;
   }
@@ -165,7 +168,7 @@ class Fixture {
     const std::size_t per_sample = ratios.size() / kSize;
     double loss = 0;
     for (std::size_t i = 0; i < ratios.size(); ++i) {
-      loss -= objective(case_.surrogate, ratios[i], base_[i], static_cast<double>(batch_.advantage[i / per_sample]));
+      loss -= objective(case_.surrogate, ratios[i], base_[i], static_cast<double>(batch_.advantage()[i / per_sample]));
       loss -= kKlCoef * ratios[i];
     }
     for (std::size_t i = 0; i < kSize; ++i) loss += kProximalCoef * proximal_[i] - kEntropyCoef * entropy_[i];
@@ -179,7 +182,7 @@ class Fixture {
         0, case_.model.shared, learner_.policy_parameters().first(policy.parameter_count()), x.data(), kSize);
     const double* values = net.forward(learner_.critic_parameters(), seen, kSize);
     double loss = 0;
-    for (std::size_t i = 0; i < kSize; ++i) loss += std::pow(values[i] - static_cast<double>(batch_.target[i]), 2);
+    for (std::size_t i = 0; i < kSize; ++i) loss += std::pow(values[i] - static_cast<double>(batch_.target()[i]), 2);
     return kValueCoef * loss / kSize;
   }
 

@@ -27,13 +27,13 @@ LearnerSetup small_setup() {
 }
 
 Batch random_batch(std::uint64_t seed) {
-  Batch b(kSize, 3, 1);
+  Batch b(kSize, plain_transition(3, 1));
   RandomStream random(seed);
-  for (float& v : b.observation) v = static_cast<float>(random.normal());
+  for (float& v : b.observation()) v = static_cast<float>(random.normal());
   for (std::size_t i = 0; i < kSize; ++i) {
-    b.action[i] = static_cast<float>(random.below(3));
-    b.log_prob[i] = static_cast<float>(std::log(1.0 / 3.0) + 0.2 * random.normal());
-    b.reward[i] = static_cast<float>(random.normal());
+    b.action()[i] = static_cast<float>(random.below(3));
+    b.log_prob()[i] = static_cast<float>(std::log(1.0 / 3.0) + 0.2 * random.normal());
+    b.reward()[i] = static_cast<float>(random.normal());
   }
   for (std::size_t at = 0; at < kSize; at += 8) b.stretches.push_back({at, 8, at == 8});
   return b;
@@ -149,7 +149,7 @@ TEST(Learner, TheRewardScaleTakesTheUnitsOutOfTheRewards) {
   b->set_reward_scale(of_b);
   Batch batch = random_batch(1);
   const UpdateStats small = a->update(batch, {});
-  for (float& r : batch.reward) r *= 256;
+  for (float& r : batch.reward()) r *= 256;
   const UpdateStats large = b->update(batch, {});
   EXPECT_NEAR(small.value_loss, large.value_loss, 1e-6);
   EXPECT_NEAR(small.reward_factor, 0.25, 1e-6);
@@ -165,7 +165,7 @@ TEST(Learner, AnUpdateThatIsNotFiniteIsSkippedAndCounted) {
   Weights before, after;
   learner->copy_weights(before);
   Batch bad = random_batch(1);
-  bad.reward[5] = std::numeric_limits<float>::quiet_NaN();
+  bad.reward()[5] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(learner->update(bad, {0, true}).skipped);
   learner->copy_weights(after);
   EXPECT_EQ(before.policy, after.policy);
@@ -180,8 +180,8 @@ TEST(Learner, EndsByNameAfterTooManySkippedUpdatesInARow) {
   setup.learner.max_bad_updates = 3;
   const auto learner = make_learner(setup, RandomStream(1), pool);
   Batch bad = random_batch(1);
-  bad.log_prob[0] = -std::numeric_limits<float>::infinity();
-  bad.reward[0] = std::numeric_limits<float>::infinity();
+  bad.log_prob()[0] = -std::numeric_limits<float>::infinity();
+  bad.reward()[0] = std::numeric_limits<float>::infinity();
   learner->update(bad, {});
   learner->update(random_batch(2), {});  // a good one begins the count anew
   learner->update(bad, {});
@@ -201,7 +201,7 @@ TEST(Learner, ValueLossFallsAndExplainedVarianceRisesOnAFixedBatch) {
   setup.learner.value_lr = 0.01;
   const auto learner = make_learner(setup, RandomStream(1), pool);
   Batch batch = random_batch(3);
-  for (std::size_t i = 0; i < kSize; ++i) batch.target[i] = 3 * batch.observation[3 * i] - 1;
+  for (std::size_t i = 0; i < kSize; ++i) batch.target()[i] = 3 * batch.observation()[3 * i] - 1;
   const double first = learner->update(batch, {}).value_loss;
   for (int i = 0; i < 400; ++i) learner->update(batch, {});
   const UpdateStats last = learner->update(batch, {});
@@ -215,7 +215,7 @@ TEST(Learner, GapIsExactPerSample) {
   for (std::uint64_t i = 0; i < 4; ++i) learner->update(random_batch(i), {});
   Batch batch = random_batch(9);
   for (std::size_t i = 0; i < kSize; ++i) {
-    batch.version[i] = i < 8 ? 1 : 4;  // gaps 3 and 0 at version 4
+    batch.version()[i] = i < 8 ? 1 : 4;  // gaps 3 and 0 at version 4
     batch.env_step[i] = i < 8 ? 100 : 190;
   }
   learner->update(batch, {200, true});
@@ -232,7 +232,7 @@ TEST(Learner, FractionOfOldSamplesIsPooledOverUpdates) {
   setup.t_old = 10;
   const auto learner = make_learner(setup, RandomStream(1), pool);
   Batch batch = random_batch(9);
-  std::fill(batch.version.begin(), batch.version.end(), 0);
+  std::fill(batch.version().begin(), batch.version().end(), 0);
   // The gap of every sample of update k is k.
   for (int k = 0; k < 20; ++k) learner->update(batch, {0, true});
   std::map<std::string, double> figures;

@@ -75,16 +75,14 @@ class Count {
   }
 
   double batches() const {
-    return (async() ? 2 : 1) * Batch::bytes_needed(static_cast<std::size_t>(p_.config.learner.batch_size),
-                                                   p_.env.observation_size, p_.env.action.dims());
+    return (async() ? 2 : 1) *
+           Batch::bytes_needed(static_cast<std::size_t>(p_.config.learner.batch_size), p_.transition());
   }
 
   // The newest, and those that actors and the evaluator still hold.
   double snapshots() const { return async() ? 4 + std::min(4.0, static_cast<double>(p_.actors)) : 2; }
 
-  double segment() const {
-    return Segment::bytes_needed(p_.segment_length, p_.env.observation_size, p_.env.action.dims());
-  }
+  double segment() const { return Segment::bytes_needed(p_.segment_length, p_.transition()); }
 
   double actors() const {
     const std::size_t rows = std::max(p_.envs_per_actor, p_.segment_length + 1);

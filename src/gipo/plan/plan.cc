@@ -280,14 +280,13 @@ std::int64_t Plan::total_env_steps() const {
   return (env_steps_due(config.learner.updates - 1) + step - 1) / step * step;
 }
 
+TransitionSpec Plan::transition() const {
+  return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields, env.action.dims(),
+          config.advantage.mode == "stored", 0, model.distribution.choices};
+}
+
 ReplayShape Plan::replay_shape() const {
-  return {static_cast<std::size_t>(capacity),
-          segment_length,
-          env.observation_size,
-          env.action.dims(),
-          sampling,
-          model.distribution.choices,
-          config.advantage.mode == "stored"};
+  return {static_cast<std::size_t>(capacity), segment_length, transition(), sampling};
 }
 
 std::size_t Plan::replay_bytes() const {

@@ -40,6 +40,7 @@ struct Plan {
   // Whether those can be counted: no more than 1e15.
   bool countable() const;
   std::size_t replay_bytes() const;
+  TransitionSpec transition() const;
   ReplayShape replay_shape() const;
   LearnerSetup learner_setup() const;
 };

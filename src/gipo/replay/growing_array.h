@@ -1,9 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 namespace gipo {
 
@@ -18,6 +21,8 @@ class GrowingArray {
   ~GrowingArray() { std::free(data_); }
   GrowingArray(const GrowingArray&) = delete;
   GrowingArray& operator=(const GrowingArray&) = delete;
+  GrowingArray(GrowingArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
   // New values are zero, and written now, so that memory that is not there is missed at once.
   void grow(std::size_t size) {
@@ -26,6 +31,20 @@ class GrowingArray {
     if (!larger) throw std::bad_alloc();
     data_ = static_cast<T*>(larger);
     for (; size_ < size; ++size_) data_[size_] = T();
+  }
+
+  // Value n comes to the front and what was before it to the end, in place and a block at a time.
+  void rotate(std::size_t n) {
+    auto* at = reinterpret_cast<char*>(data_);
+    // The first `left` bytes and the `right` ones behind them change places: of the longer, a part as long as the other
+    // is done after each round.
+    std::size_t left = n * sizeof(T), right = (size_ - n) * sizeof(T);
+    while (left > 0 && right > 0) {
+      const std::size_t done = std::min(left, right);
+      swap_bytes(at, at + left, done);
+      at += done;
+      (left <= right ? right : left) -= done;
+    }
   }
 
   T* data() { return data_; }
@@ -39,6 +58,15 @@ class GrowingArray {
   const T& operator[](std::size_t i) const { return data_[i]; }
 
  private:
+  static void swap_bytes(char* one, char* other, std::size_t size) {
+    char block[4096];
+    for (std::size_t at = 0; at < size; at += sizeof block) {
+      const std::size_t n = std::min(sizeof block, size - at);
+      std::memcpy(block, one + at, n);
+      std::memcpy(one + at, other + at, n);
+      std::memcpy(other + at, block, n);
+    }
+  }
   static constexpr std::size_t max_size() { return static_cast<std::size_t>(-1) / 2 / sizeof(T); }
 
   T* data_ = nullptr;

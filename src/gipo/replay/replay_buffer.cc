@@ -1,57 +1,82 @@
 #include "gipo/replay/replay_buffer.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "gipo/core/error.h"
 
 namespace gipo {
 namespace {
 
-template <class From, class To>
-void copy_rows(const From& from, std::size_t from_row, std::size_t rows, To& to, std::size_t to_row,
-               std::size_t width) {
-  std::copy_n(from.data() + from_row * width, rows * width, to.data() + to_row * width);
-}
+using Rows = Column::Rows;
 
 constexpr std::uint64_t kTerminated = 1, kTruncated = 2;
 
-// One more for every segment of full length, for its final observation, and a sixteenth at least: shorter segments may
-// make it grow.
-std::size_t first_rows(const ReplayShape& shape) {
-  return shape.capacity + shape.capacity / std::min<std::size_t>(16, shape.segment_length) +
+// Spare rows take no more than this.
+constexpr std::size_t kSpareBytes = 16 * 1024 * 1024;
+
+// One more for every segment of full length, for its final observation, and up to a sixteenth in all: shorter segments
+// may make it grow.
+std::size_t first_rows(const ReplayShape& shape, std::size_t row_bytes) {
+  const std::size_t finals = shape.capacity / shape.segment_length, spare = kSpareBytes / row_bytes;
+  return shape.capacity + std::max(finals, std::min(shape.capacity / 16, finals + spare)) +
          2 * (shape.segment_length + 1);
+}
+
+void copy_bytes(const std::byte* from, std::byte* to, std::size_t size) {
+  if (size > 0) std::memcpy(to, from, size);
+}
+
+// Rows [from[i]] of one array, one after the other; a size known when compiled takes one load and one store.
+template <std::size_t kSize>
+void gather(const std::byte* array, const std::vector<std::size_t>& from, std::byte* to) {
+  for (std::size_t i = 0; i < from.size(); ++i) std::memcpy(to + i * kSize, array + from[i] * kSize, kSize);
 }
 
 }  // namespace
 
 ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
-    : shape_(shape), random_(random), moments_(shape.observation_size) {
+    : shape_(shape),
+      random_(random),
+      moments_(is_plain(shape.transition.observation) ? shape.transition.observation[0].values() : 0),
+      layout_(shape.transition),
+      arena_(layout_.columns.size()) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0);
-  grow(first_rows(shape));
-  records_.grow(shape.capacity / shape.segment_length + 1);
+  grow(first_rows(shape, layout_.step_bytes()));
+  grow_records();
 }
 
 double ReplayBuffer::bytes_needed(const ReplayShape& shape) {
-  const auto capacity = static_cast<double>(shape.capacity);
+  const TransitionLayout layout(shape.transition);
+  const auto capacity = static_cast<double>(shape.capacity), row = static_cast<double>(layout.step_bytes());
   const double order = shape.sampling == Sampling::kEpochs ? capacity * sizeof(Step) : 0;
-  return static_cast<double>(first_rows(shape)) * static_cast<double>(bytes_per_transition(shape)) +
-         capacity / static_cast<double>(shape.segment_length) * sizeof(Record) + order;
+  return static_cast<double>(first_rows(shape, layout.step_bytes())) * row +
+         capacity / static_cast<double>(shape.segment_length) *
+             static_cast<double>(sizeof(Record) + layout.start_bytes()) +
+         order;
 }
 
 std::size_t ReplayBuffer::bytes_per_transition(const ReplayShape& shape) {
-  const std::size_t stored = shape.stored ? 2 : 0;
-  return sizeof(float) * (shape.observation_size + 2 * shape.action_dims + 1 + stored) + sizeof(std::int64_t);
+  return TransitionLayout(shape.transition).step_bytes();
 }
 
 std::size_t ReplayBuffer::bytes() const {
   const std::lock_guard lock(mutex_);
-  return rows_ * bytes_per_transition(shape_) + records_.size() * sizeof(Record) + order_.capacity() * sizeof(Step);
+  std::size_t bytes = records_.size() * sizeof(Record) + order_.capacity() * sizeof(Step) +
+                      sampled_rows_.capacity() * sizeof(std::size_t) + taken_.bytes();
+  for (const auto& array : arena_) bytes += array.size();
+  return bytes;
 }
 
-void ReplayBuffer::insert(const Segment& segment) {
+bool ReplayBuffer::insert(const Segment& segment) {
   std::unique_lock lock(mutex_);
+  GIPO_CHECK(segment.layout().row_bytes == layout_.row_bytes);
   GIPO_CHECK(segment.length > 0 && segment.length <= shape_.segment_length);
+  const HighWater::Mark mark{segment.actor, segment.incarnation, segment.sequence};
+  if (!taken_.is_new(mark)) return ++duplicates_, false;
   make_room(segment.length, lock);
+  if (!taken_.is_new(mark)) return ++duplicates_, false;  // it came another way while this waited
+  taken_.take(mark);
   Record r;
   r.row = find_rows(segment.length + 1);
   r.length = segment.length;
@@ -61,25 +86,48 @@ void ReplayBuffer::insert(const Segment& segment) {
   r.incarnation = segment.incarnation;
   r.sequence = segment.sequence;
   r.flags = (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0);
-  for_each_array(arena_, segment, [&](auto& held, const auto& given, std::size_t width) {
-    copy_rows(given, 0, r.length, held, r.row, width);
-  });
-  copy_rows(segment.observation, r.length, 1, arena_.observation, r.row + r.length, shape_.observation_size);
-  next_row_ = r.row + r.length + 1;
   push_record(r);
+  for (std::size_t c = 0; c < arena_.size(); ++c) {
+    const std::span<std::byte> to = held(c, record(record_count_ - 1));
+    copy_bytes(segment.table().row(c, 0), to.data(), to.size());
+  }
+  next_row_ = r.row + r.length + 1;
   size_ += r.length;
   inserted_ += r.length;
   moments_.add(segment.observation_sums);
   returns_.add(segment.discounted_sums);
+  return true;
 }
 
 void ReplayBuffer::push_record(const Record& r) {
-  if (record_count_ == records_.size()) {
-    std::rotate(records_.begin(), records_.begin() + first_record_, records_.end());
-    first_record_ = 0;
-    records_.grow(records_.size() + records_.size() / 8 + 64);
+  if (record_count_ == records_.size()) grow_records();
+  Record& next = record(record_count_++);
+  next = r;
+  next.start = static_cast<std::size_t>(&next - records_.data());
+}
+
+void ReplayBuffer::grow_records() {
+  const std::size_t first = shape_.capacity / shape_.segment_length + 1;
+  const std::size_t wanted = records_.size() == 0 ? first : records_.size() + records_.size() / 8 + 64;
+  for (std::size_t c = 0; c < arena_.size(); ++c) {
+    if (layout_.columns[c].rows != Rows::kStart) continue;
+    arena_[c].rotate(first_record_ * layout_.row_bytes[c]);
+    arena_[c].grow(wanted * layout_.row_bytes[c]);
   }
-  record(record_count_++) = r;
+  records_.rotate(first_record_);
+  records_.grow(wanted);
+  first_record_ = 0;
+  for (std::size_t i = 0; i < record_count_; ++i) records_[i].start = i;
+}
+
+std::span<std::byte> ReplayBuffer::held(std::size_t column, const Record& r) {
+  const Rows rows = layout_.columns[column].rows;
+  return {held(column, rows == Rows::kStart ? r.start : r.row),
+          rows_of_segment(r.length).of(rows) * layout_.row_bytes[column]};
+}
+
+std::span<const std::byte> ReplayBuffer::held(std::size_t column, const Record& r) const {
+  return const_cast<ReplayBuffer*>(this)->held(column, r);
 }
 
 void ReplayBuffer::evict_oldest() {
@@ -105,7 +153,8 @@ std::optional<std::size_t> ReplayBuffer::free_rows(std::size_t needed) const {
 
 std::size_t ReplayBuffer::find_rows(std::size_t needed) {
   if (const std::optional<std::size_t> row = free_rows(needed)) return *row;
-  grow(rows_ + rows_ / 16 + needed);
+  // Every time all of it is moved: where it is large, the steps still grow with it.
+  grow(rows_ + std::min(rows_ / 16, rows_ / 64 + kSpareBytes / layout_.step_bytes()) + needed);
   return next_row_;
 }
 
@@ -113,10 +162,11 @@ std::size_t ReplayBuffer::find_rows(std::size_t needed) {
 // at the end of the ring stay between the others until those before them are evicted.
 void ReplayBuffer::grow(std::size_t rows) {
   const std::size_t oldest = record_count_ > 0 ? record(0).row : 0;
-  for_each_array(arena_, arena_, [&](auto& array, auto&, std::size_t width) {
-    std::rotate(array.begin(), array.begin() + oldest * width, array.end());
-    array.grow(rows * width);
-  });
+  for (std::size_t c = 0; c < arena_.size(); ++c) {
+    if (layout_.columns[c].rows == Rows::kStart) continue;
+    arena_[c].rotate(oldest * layout_.row_bytes[c]);
+    arena_[c].grow(rows * layout_.row_bytes[c]);
+  }
   const auto moved = [&](std::size_t row) { return row >= oldest ? row - oldest : row + rows_ - oldest; };
   for (std::size_t i = 0; i < record_count_; ++i) record(i).row = moved(record(i).row);
   if (record_count_ > 0) {
@@ -131,6 +181,7 @@ void ReplayBuffer::grow(std::size_t rows) {
 bool ReplayBuffer::sample(Batch& batch) {
   const std::lock_guard lock(mutex_);
   if (record_count_ == 0) return false;
+  GIPO_CHECK(batch.layout().row_bytes == layout_.row_bytes);
   batch.stretches.clear();
   if (shape_.sampling == Sampling::kSegments) {
     sample_segments(batch);
@@ -144,18 +195,25 @@ bool ReplayBuffer::sample(Batch& batch) {
 // of the batch holds each step held with the same probability (the process is stationary), whatever the lengths and
 // wherever the batch cuts it. Entered at the start of a segment, it would favour short ones and the first steps of all.
 void ReplayBuffer::sample_segments(Batch& batch) {
-  const std::size_t width = shape_.observation_size;
   Step from = uniform_step();
   for (std::size_t at = 0; at < batch.size; from = {random_.below(record_count_), 0}) {
     const Record& r = record(from.record);
     const std::size_t offset = from.offset, count = std::min(r.length - offset, batch.size - at);
-    for_each_array(batch, arena_, [&](auto& to, const auto& held, std::size_t values) {
-      copy_rows(held, r.row + offset, count, to, at, values);
-    });
+    const std::size_t stretch = batch.stretches.size();
+    for (std::size_t c = 0; c < arena_.size(); ++c) {
+      const std::size_t size = layout_.row_bytes[c];
+      const Rows rows = layout_.columns[c].rows;
+      if (rows == Rows::kStart) {
+        copy_bytes(held(c, r.start), batch.table().row(c, stretch), size);
+        continue;
+      }
+      const std::byte* const first = held(c, r.row + offset);
+      copy_bytes(first, batch.table().row(c, at), count * size);
+      if (rows == Rows::kSteps) continue;
+      copy_bytes(first + count * size, batch.table().row(c, batch.size + stretch), size);
+    }
     for (std::size_t t = 0; t < count; ++t) batch.env_step[at + t] = r.env_step(offset + t);
-    copy_rows(arena_.observation, r.row + offset + count, 1, batch.observation, batch.size + batch.stretches.size(),
-              width);
-    batch.stretches.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0});
+    batch.stretches.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0, offset});
     at += count;
   }
 }
@@ -177,13 +235,19 @@ void ReplayBuffer::sample_steps(Batch& batch) {
     sampled_rows_[at] = r.row + s.offset;
     batch.env_step[at] = r.env_step(s.offset);
   }
-  for_each_array(batch, arena_, [&](auto& to, const auto& from, std::size_t width) {
-    if (width == 1) {
-      for (std::size_t at = 0; at < batch.size; ++at) to[at] = from[sampled_rows_[at]];
+  for (std::size_t c = 0; c < arena_.size(); ++c) {
+    const std::size_t size = layout_.row_bytes[c];
+    std::byte* const to = batch.table().row(c, 0);
+    if (layout_.columns[c].rows == Rows::kStart) {
+      continue;  // single steps have no stretch that could begin with a state
+    } else if (size == 4) {
+      gather<4>(held(c, 0), sampled_rows_, to);
+    } else if (size == 8) {
+      gather<8>(held(c, 0), sampled_rows_, to);
     } else {
-      for (std::size_t at = 0; at < batch.size; ++at) copy_rows(from, sampled_rows_[at], 1, to, at, width);
+      for (std::size_t at = 0; at < batch.size; ++at) copy_bytes(held(c, sampled_rows_[at]), to + at * size, size);
     }
-  });
+  }
 }
 
 ReplayBuffer::Step ReplayBuffer::next_of_epoch() {
@@ -217,6 +281,11 @@ std::uint64_t ReplayBuffer::inserted() const {
 std::uint64_t ReplayBuffer::evicted() const {
   const std::lock_guard lock(mutex_);
   return evicted_;
+}
+
+std::uint64_t ReplayBuffer::duplicates() const {
+  const std::lock_guard lock(mutex_);
+  return duplicates_;
 }
 
 void ReplayBuffer::copy_moments(RunningMoments& out) const {

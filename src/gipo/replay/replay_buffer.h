@@ -15,6 +15,7 @@
 #include "gipo/data/segment.h"
 #include "gipo/policy/scale.h"
 #include "gipo/replay/growing_array.h"
+#include "gipo/replay/high_water.h"
 
 namespace gipo {
 
@@ -27,10 +28,8 @@ enum class Sampling {
 struct ReplayShape {
   std::size_t capacity = 0;        // transitions
   std::size_t segment_length = 0;  // the longest segment
-  std::size_t observation_size = 0, action_dims = 0;
+  TransitionSpec transition;
   Sampling sampling = Sampling::kSegments;
-  std::vector<std::int64_t> choices = {};  // per action dimension, where actions are choices; checked on load
-  bool stored = true;                      // advantages and targets made at collection are kept
 };
 
 class ReplaySnapshot;
@@ -43,16 +42,18 @@ class ReplayBuffer {
   ReplayBuffer(const ReplayShape& shape, RandomStream random);
 
   // Copies the segment in and evicts the oldest ones beyond the capacity. Waits where a snapshot is so slow to be
-  // written that too many segments would have to be kept for it.
-  void insert(const Segment& segment);
+  // written that too many segments would have to be kept for it. Takes each segment once: false, and nothing is done,
+  // where its (incarnation, sequence) is not greater than the last that was taken of its actor.
+  bool insert(const Segment& segment);
   // Fills the whole batch, or returns false when nothing is held yet. Every transition held is equally likely at every
   // place of the batch.
   bool sample(Batch& batch);
 
-  std::size_t size() const;        // transitions held
-  std::size_t segments() const;    // segments held
-  std::uint64_t inserted() const;  // transitions, ever
-  std::uint64_t evicted() const;   // transitions, ever
+  std::size_t size() const;          // transitions held
+  std::size_t segments() const;      // segments held
+  std::uint64_t inserted() const;    // transitions, ever
+  std::uint64_t evicted() const;     // transitions, ever
+  std::uint64_t duplicates() const;  // segments refused because they were taken before, by this object
   // Moments of every observation ever inserted, for the observation scale.
   void copy_moments(RunningMoments& out) const;
   // The same of the discounted returns, for the scale of rewards.
@@ -65,14 +66,16 @@ class ReplayBuffer {
   void load(ByteReader& in);
   std::uint32_t fingerprint() const;  // checksum of what save writes
 
+  // Its payload; a segment's final observation and its state come on top.
   static std::size_t bytes_per_transition(const ReplayShape& shape);
-  std::size_t bytes() const;  // of memory, for all that is or can be held
+  std::size_t bytes() const;  // of memory that it has taken, for all that is or can be held
   // The same before it is made, in segments as long as they can be.
   static double bytes_needed(const ReplayShape& shape);
 
  private:
-  struct Record {  // one segment held
-    std::size_t row = 0, length = 0;
+  struct Record {                     // one segment held
+    std::size_t row = 0, length = 0;  // row: of its first step
+    std::size_t start = 0;            // its row in the columns that have one for each segment
     double first_env_step = 0, env_step_stride = 0;
     std::uint64_t actor = 0, incarnation = 0, sequence = 0;
     std::uint64_t flags = 0;  // bit 0: terminated, bit 1: truncated
@@ -90,11 +93,19 @@ class ReplayBuffer {
   std::optional<std::size_t> free_rows(std::size_t needed) const;  // adjacent ones
   std::size_t find_rows(std::size_t needed);                       // makes the arena larger where there are none
   void grow(std::size_t needed);
-  template <class Rows, class F>
-  void for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const;
+  void grow_records();
+  std::byte* held(std::size_t column, std::size_t row) {
+    return arena_[column].data() + row * layout_.row_bytes[column];
+  }
+  const std::byte* held(std::size_t column, std::size_t row) const {
+    return arena_[column].data() + row * layout_.row_bytes[column];
+  }
+  // All that the arena holds of a segment in one column.
+  std::span<std::byte> held(std::size_t column, const Record& r);
+  std::span<const std::byte> held(std::size_t column, const Record& r) const;
   void save_head(ByteWriter& out) const;
   void save_record(const Record& record, ByteWriter& out) const;
-  void save_order(ByteWriter& out) const;
+  void save_end(ByteWriter& out) const;
   void load_segment(ByteReader& in);
   void load_order(ByteReader& in);
   void sample_segments(Batch& batch);
@@ -113,28 +124,13 @@ class ReplayBuffer {
   std::size_t first_record_ = 0, record_count_ = 0;
   std::uint64_t first_number_ = 0;  // of the oldest record, counted from the first ever
   std::size_t size_ = 0, next_row_ = 0;
-  std::uint64_t inserted_ = 0, evicted_ = 0;
+  std::uint64_t inserted_ = 0, evicted_ = 0, duplicates_ = 0;
+  HighWater taken_;
 
-  // A ring of rows; a segment of T steps takes T+1 adjacent ones, the last for its final observation.
-  struct Arena {
-    GrowingArray<float> observation;                // [rows, observation_size]
-    GrowingArray<float> action, log_prob;           // [rows, action_dims]
-    GrowingArray<float> reward, advantage, target;  // [rows]
-    GrowingArray<std::int64_t> version;             // [rows]
-  };
-  // f(array of one, the same array of other, values per row), for all that a transition is made of. Either may be an
-  // Arena, a Segment or a Batch.
-  template <class One, class Other, class F>
-  void for_each_array(One& one, Other& other, F&& f) const {
-    f(one.observation, other.observation, shape_.observation_size);
-    f(one.action, other.action, shape_.action_dims);
-    f(one.log_prob, other.log_prob, shape_.action_dims);
-    f(one.reward, other.reward, std::size_t{1});
-    f(one.advantage, other.advantage, std::size_t{shape_.stored});
-    f(one.target, other.target, std::size_t{shape_.stored});
-    f(one.version, other.version, std::size_t{1});
-  }
-  Arena arena_;
+  // One array for each column. A ring of rows; a segment of T steps takes T+1 adjacent ones, the last for its final
+  // observation. Columns of starts have a row for each record instead.
+  TransitionLayout layout_;
+  std::vector<GrowingArray<std::byte>> arena_;
   std::size_t rows_ = 0;
   std::vector<std::size_t> sampled_rows_;  // of the batch that is being made of single steps
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -17,56 +18,57 @@ namespace {
 constexpr std::size_t kLongest = 8;
 
 ReplayShape shape(std::size_t capacity, Sampling sampling = Sampling::kSegments) {
-  return {capacity, kLongest, 2, 1, sampling};
+  return {capacity, kLongest, plain_transition(2, 1), sampling};
 }
 
 // Every number says which step it is: step k of the whole stream.
 Segment segment(std::size_t length, std::int64_t first, bool terminated = false) {
-  Segment s(kLongest, 2, 1);
+  Segment s(kLongest, plain_transition(2, 1));
   s.length = length;
   s.terminated = terminated;
+  s.sequence = static_cast<std::uint64_t>(first);
   s.first_env_step = static_cast<double>(first);
   s.env_step_stride = 1;
   for (std::size_t t = 0; t <= length; ++t) {
     const auto k = static_cast<float>(first + static_cast<std::int64_t>(t));
-    s.observation[2 * t] = k;
-    s.observation[2 * t + 1] = -k;
+    s.observation()[2 * t] = k;
+    s.observation()[2 * t + 1] = -k;
     if (t == length) break;
-    s.action[t] = s.log_prob[t] = s.reward[t] = s.advantage[t] = s.target[t] = k;
-    s.version[t] = first + static_cast<std::int64_t>(t);
+    s.action()[t] = s.log_prob()[t] = s.reward()[t] = s.advantage()[t] = s.target()[t] = k;
+    s.version()[t] = first + static_cast<std::int64_t>(t);
   }
   return s;
 }
 
 void expect_consistent(const Batch& b) {
   for (std::size_t i = 0; i < b.size; ++i) {
-    const float k = b.reward[i];
-    EXPECT_EQ(b.observation[2 * i], k);
-    EXPECT_EQ(b.observation[2 * i + 1], -k);
-    EXPECT_EQ(b.action[i], k);
-    EXPECT_EQ(b.target[i], k);
-    EXPECT_EQ(b.version[i], static_cast<std::int64_t>(k));
+    const float k = b.reward()[i];
+    EXPECT_EQ(b.observation()[2 * i], k);
+    EXPECT_EQ(b.observation()[2 * i + 1], -k);
+    EXPECT_EQ(b.action()[i], k);
+    EXPECT_EQ(b.target()[i], k);
+    EXPECT_EQ(b.version()[i], static_cast<std::int64_t>(k));
     EXPECT_EQ(b.env_step[i], k);
   }
   std::size_t at = 0;
   for (std::size_t w = 0; w < b.stretches.size(); ++w) {
     EXPECT_EQ(b.stretches[w].begin, at);
     at += b.stretches[w].length;
-    EXPECT_EQ(b.observation[2 * (b.size + w)], b.reward[at - 1] + 1) << "the row after the window's end";
+    EXPECT_EQ(b.observation()[2 * (b.size + w)], b.reward()[at - 1] + 1) << "the row after the window's end";
   }
   EXPECT_EQ(at, b.stretches.empty() ? 0 : b.size);
 }
 
 TEST(ReplayBuffer, EmptyGivesNoBatch) {
   ReplayBuffer replay(shape(100), RandomStream(1));
-  Batch batch(16, 2, 1);
+  Batch batch(16, plain_transition(2, 1));
   EXPECT_FALSE(replay.sample(batch));
 }
 
 TEST(ReplayBuffer, RowsOfABatchBelongTogetherThroughManyEvictionsAndLengths) {
   ReplayBuffer replay(shape(100), RandomStream(1));
   RandomStream random(2);
-  Batch batch(16, 2, 1);
+  Batch batch(16, plain_transition(2, 1));
   std::int64_t next = 0;
   for (int i = 0; i < 500; ++i) {
     const std::size_t length = 1 + random.below(kLongest);
@@ -76,7 +78,7 @@ TEST(ReplayBuffer, RowsOfABatchBelongTogetherThroughManyEvictionsAndLengths) {
     expect_consistent(batch);
     EXPECT_LE(replay.size(), 100u);
     // First in, first out: nothing older than the capacity is left.
-    for (std::size_t k = 0; k < batch.size; ++k) EXPECT_GE(batch.version[k], next - 100);
+    for (std::size_t k = 0; k < batch.size; ++k) EXPECT_GE(batch.version()[k], next - 100);
   }
   EXPECT_EQ(replay.inserted(), static_cast<std::uint64_t>(next));
   EXPECT_EQ(replay.evicted() + replay.size(), replay.inserted());
@@ -89,12 +91,12 @@ TEST(ReplayBuffer, HoldsAsMuchAsItsCapacityWhenSegmentsAreShort) {
 }
 
 TEST(ReplayBuffer, TakesLittleMoreMemoryThanItsTransitions) {
-  const ReplayShape shape{50'000, 64, 17, 6, Sampling::kSegments, {}, false};
+  const ReplayShape shape{50'000, 64, plain_transition(17, 6, false)};
   ReplayBuffer replay(shape, RandomStream(1));
-  Segment s(64, 17, 6);
+  Segment s(64, shape.transition);
   for (const std::size_t length : {64, 40}) {
     s.length = length;
-    for (std::size_t i = 0; i < 3 * shape.capacity; i += length) replay.insert(s);
+    for (std::size_t i = 0; i < 3 * shape.capacity; i += length, ++s.sequence) EXPECT_TRUE(replay.insert(s));
     const std::size_t payload = shape.capacity * ReplayBuffer::bytes_per_transition(shape);
     EXPECT_LE(static_cast<double>(replay.bytes()), 1.1 * static_cast<double>(payload));
     EXPECT_GT(replay.bytes(), payload);
@@ -104,12 +106,12 @@ TEST(ReplayBuffer, TakesLittleMoreMemoryThanItsTransitions) {
 TEST(ReplayBuffer, TerminationIsSeenOnlyAtTheTrueEndOfASegment) {
   ReplayBuffer replay(shape(100), RandomStream(1));
   replay.insert(segment(8, 0, true));
-  Batch batch(13, 2, 1);  // one whole segment and a part of one
+  Batch batch(13, plain_transition(2, 1));  // one whole segment and a part of one
   for (int i = 0; i < 50; ++i) {
     ASSERT_TRUE(replay.sample(batch));
     expect_consistent(batch);
     for (const Stretch& w : batch.stretches) {
-      EXPECT_EQ(w.terminated, batch.reward[w.begin + w.length - 1] == 7);
+      EXPECT_EQ(w.terminated, batch.reward()[w.begin + w.length - 1] == 7);
     }
   }
 }
@@ -117,11 +119,11 @@ TEST(ReplayBuffer, TerminationIsSeenOnlyAtTheTrueEndOfASegment) {
 // How often each step was drawn, relative to the uniform rate; draws should leave 0.3% of noise.
 std::vector<double> drawn(ReplayBuffer& replay, std::int64_t steps, std::size_t batch_size, std::size_t draws) {
   std::vector<double> rate(static_cast<std::size_t>(steps));
-  Batch batch(batch_size, 2, 1);
+  Batch batch(batch_size, plain_transition(2, 1));
   const std::size_t batches = draws / batch_size;
   for (std::size_t i = 0; i < batches; ++i) {
     replay.sample(batch);
-    for (const std::int64_t v : batch.version) rate[static_cast<std::size_t>(v)] += 1;
+    for (const std::int64_t v : batch.version()) rate[static_cast<std::size_t>(v)] += 1;
   }
   for (double& r : rate) r *= static_cast<double>(steps) / static_cast<double>(batches * batch_size);
   return rate;
@@ -150,12 +152,13 @@ TEST(ReplayBuffer, EveryTransitionIsEquallyLikely) {
 // The lengths of a real run: most segments as long as they may be, some cut short by the end of their episode.
 TEST(ReplayBuffer, EveryTransitionOfLongSegmentsIsEquallyLikely) {
   for (const std::vector<std::size_t>& lengths : {std::vector<std::size_t>{64}, {64, 8, 17, 1}}) {
-    ReplayBuffer replay({256, 64, 2, 1}, RandomStream(5));
+    ReplayBuffer replay({256, 64, plain_transition(2, 1)}, RandomStream(5));
     std::int64_t next = 0;
     for (const std::size_t length : lengths) {
-      Segment s(64, 2, 1);
+      Segment s(64, plain_transition(2, 1));
       s.length = length;
-      for (std::size_t t = 0; t < length; ++t) s.version[t] = next++;
+      s.sequence = static_cast<std::uint64_t>(next);
+      for (std::size_t t = 0; t < length; ++t) s.version()[t] = next++;
       replay.insert(s);
     }
     for (const std::size_t batch_size : {16, 32, 256}) {
@@ -171,12 +174,12 @@ TEST(ReplayBuffer, EveryTransitionOfLongSegmentsIsEquallyLikely) {
 TEST(ReplayBuffer, AllButTheFirstAndTheLastOfABatchAreWholeSegments) {
   ReplayBuffer replay(shape(64), RandomStream(3));
   for (std::int64_t i = 0; i < 8; ++i) replay.insert(segment(8, 8 * i));
-  Batch batch(40, 2, 1);
+  Batch batch(40, plain_transition(2, 1));
   for (int i = 0; i < 100; ++i) {
     replay.sample(batch);
     expect_consistent(batch);
     for (std::size_t w = 0; w < batch.stretches.size(); ++w) {
-      const std::int64_t first = batch.version[batch.stretches[w].begin];
+      const std::int64_t first = batch.version()[batch.stretches[w].begin];
       if (w > 0) {
         EXPECT_EQ(first % 8, 0);
       }
@@ -200,26 +203,26 @@ TEST(ReplayBuffer, EpochsAreUniformOverTransitions) {
 TEST(ReplayBuffer, AnEpochVisitsEveryTransitionOnce) {
   ReplayBuffer replay(shape(32, Sampling::kEpochs), RandomStream(3));
   for (std::int64_t i = 0; i < 4; ++i) replay.insert(segment(8, 8 * i));
-  Batch batch(8, 2, 1);
+  Batch batch(8, plain_transition(2, 1));
   for (int epoch = 0; epoch < 3; ++epoch) {
     std::map<std::int64_t, int> seen;
     for (int i = 0; i < 4; ++i) {
       replay.sample(batch);
-      for (const std::int64_t v : batch.version) ++seen[v];
+      for (const std::int64_t v : batch.version()) ++seen[v];
     }
     EXPECT_EQ(seen.size(), 32u);
   }
   // A new rollout begins a new pass over itself alone.
   for (std::int64_t i = 4; i < 8; ++i) replay.insert(segment(8, 8 * i));
   replay.sample(batch);
-  for (const std::int64_t v : batch.version) EXPECT_GE(v, 32);
+  for (const std::int64_t v : batch.version()) EXPECT_GE(v, 32);
 }
 
 TEST(ReplayBuffer, GoesOnIdenticallyAfterSaveAndLoad) {
   for (const Sampling sampling : {Sampling::kSegments, Sampling::kTransitions, Sampling::kEpochs}) {
     ReplayBuffer one(shape(50, sampling), RandomStream(4));
     std::int64_t next = 0;
-    Batch a(16, 2, 1), b(16, 2, 1);
+    Batch a(16, plain_transition(2, 1)), b(16, plain_transition(2, 1));
     for (int i = 0; i < 20; ++i, next += 5) one.insert(segment(5, next));
     one.sample(a);
     ByteWriter out;
@@ -232,7 +235,7 @@ TEST(ReplayBuffer, GoesOnIdenticallyAfterSaveAndLoad) {
     for (int i = 0; i < 20; ++i, next += 5) {
       one.sample(a);
       two.sample(b);
-      EXPECT_EQ(a.version, b.version);
+      EXPECT_TRUE(std::ranges::equal(a.version(), b.version()));
       one.insert(segment(5, next));
       two.insert(segment(5, next));
     }
@@ -258,7 +261,7 @@ TEST(ReplayBuffer, GrowsInPlaceAndKeepsWhatItHolds) {
       EXPECT_EQ(saved(copy), bytes);
     }
   }
-  Batch batch(64, 2, 1);
+  Batch batch(64, plain_transition(2, 1));
   ASSERT_TRUE(replay.sample(batch));
   expect_consistent(batch);
 }
@@ -266,7 +269,7 @@ TEST(ReplayBuffer, GrowsInPlaceAndKeepsWhatItHolds) {
 TEST(ReplayBuffer, ASnapshotIsOfTheMomentItWasTaken) {
   for (const Sampling sampling : {Sampling::kSegments, Sampling::kEpochs}) {
     ReplayBuffer replay(shape(200, sampling), RandomStream(4));
-    Batch batch(16, 2, 1);
+    Batch batch(16, plain_transition(2, 1));
     std::int64_t next = 0;
     for (int i = 0; i < 60; ++i, next += 5) replay.insert(segment(5, next));
     replay.sample(batch);
@@ -288,13 +291,14 @@ TEST(ReplayBuffer, ASnapshotIsOfTheMomentItWasTaken) {
 // 64 segments of 262 kB: more than may be kept, so that the one who inserts has to wait for the one who writes.
 TEST(ReplayBuffer, ThreadsThatInsertWaitForASnapshotInsteadOfKeepingAllOfIt) {
   constexpr std::size_t kWidth = 1024, kSteps = 64, kSegments = 64;
-  ReplayBuffer replay({kSteps * kSegments, kSteps, kWidth, 1, Sampling::kSegments}, RandomStream(4));
-  Segment s(kSteps, kWidth, 1);
+  ReplayBuffer replay({kSteps * kSegments, kSteps, plain_transition(kWidth, 1)}, RandomStream(4));
+  Segment s(kSteps, plain_transition(kWidth, 1));
   s.length = kSteps;
   const auto insert_all = [&](float value) {
     for (std::size_t i = 0; i < kSegments; ++i) {
-      s.observation[0] = value + static_cast<float>(i);
-      replay.insert(s);
+      s.observation()[0] = value + static_cast<float>(i);
+      ++s.sequence;
+      EXPECT_TRUE(replay.insert(s));
     }
   };
   insert_all(0);
@@ -339,10 +343,14 @@ TEST(ReplayBuffer, ThreadsMayInsertAndSampleTogether) {
   std::vector<std::thread> writers;
   for (std::int64_t w = 0; w < 2; ++w) {
     writers.emplace_back([&replay, w] {
-      for (std::int64_t i = 0; i < 300; ++i) replay.insert(segment(1 + static_cast<std::size_t>(i % 8), 10000 * w + i));
+      for (std::int64_t i = 0; i < 300; ++i) {
+        Segment s = segment(1 + static_cast<std::size_t>(i % 8), 10000 * w + i);
+        s.actor = static_cast<std::uint64_t>(w + 1);
+        EXPECT_TRUE(replay.insert(s));
+      }
     });
   }
-  Batch batch(32, 2, 1);
+  Batch batch(32, plain_transition(2, 1));
   for (int i = 0; i < 300; ++i) {
     replay.sample(batch);
     expect_consistent(batch);
@@ -351,17 +359,74 @@ TEST(ReplayBuffer, ThreadsMayInsertAndSampleTogether) {
   EXPECT_EQ(replay.evicted() + replay.size(), replay.inserted());
 }
 
+Segment numbered(std::uint64_t actor, std::uint64_t incarnation, std::uint64_t sequence, std::size_t length = 4) {
+  Segment s = segment(length, 0);
+  s.actor = actor;
+  s.incarnation = incarnation;
+  s.sequence = sequence;
+  return s;
+}
+
+TEST(ReplayBuffer, TakesASegmentOnce) {
+  ReplayBuffer replay(shape(50), RandomStream(4));
+  EXPECT_TRUE(replay.insert(numbered(7, 0, 0)));
+  const std::uint32_t then = replay.fingerprint();
+  EXPECT_FALSE(replay.insert(numbered(7, 0, 0)));
+  EXPECT_EQ(replay.fingerprint(), then) << "a refused segment changes nothing";
+  EXPECT_TRUE(replay.insert(numbered(7, 0, 5))) << "numbers may be left out: rejected segments have one too";
+  EXPECT_FALSE(replay.insert(numbered(7, 0, 3))) << "out of order";
+  EXPECT_TRUE(replay.insert(numbered(3, 0, 0))) << "another actor";
+  EXPECT_TRUE(replay.insert(numbered(7, 1, 0))) << "a new incarnation begins anew";
+  EXPECT_FALSE(replay.insert(numbered(7, 0, 9))) << "of the incarnation before";
+  EXPECT_EQ(replay.duplicates(), 3u);
+  EXPECT_EQ(replay.inserted(), 16u);
+}
+
+TEST(ReplayBuffer, KnowsWhatItTookAfterEvictionAndAfterALoad) {
+  ReplayBuffer replay(shape(50), RandomStream(4));
+  EXPECT_TRUE(replay.insert(numbered(7, 2, 5)));
+  for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(replay.insert(numbered(8, 0, i)));
+  EXPECT_FALSE(replay.insert(numbered(7, 2, 5))) << "evicted long ago";
+  ReplayBuffer loaded(shape(50), RandomStream(1));
+  const std::string bytes = saved(replay);
+  ByteReader in(bytes);
+  loaded.load(in);
+  EXPECT_FALSE(loaded.insert(numbered(7, 2, 5)));
+  EXPECT_FALSE(loaded.insert(numbered(7, 1, 6)));
+  EXPECT_FALSE(loaded.insert(numbered(8, 0, 19)));
+  EXPECT_TRUE(loaded.insert(numbered(8, 0, 20)));
+  EXPECT_TRUE(loaded.insert(numbered(7, 2, 6)));
+}
+
+TEST(ReplayBuffer, MarksThatDoNotFitItsSegmentsAreRefused) {
+  ReplayBuffer replay(shape(50), RandomStream(4));
+  for (const std::uint64_t actor : {3, 5}) EXPECT_TRUE(replay.insert(numbered(actor, 0, 2)));
+  const std::string bytes = saved(replay);
+  // The end: two marks of 24 bytes, then the empty pass.
+  const std::size_t marks = bytes.size() - 24 - 48;
+  for (const auto& [at, value] : {std::pair<std::size_t, char>{16, 1}, {0, 4}, {24, 3}, {24, 2}}) {
+    std::string damaged = bytes;
+    damaged[marks + at] = value;
+    ByteReader in(damaged);
+    EXPECT_THROW(replay.load(in), Error) << at;
+    EXPECT_EQ(replay.size(), 0u);
+  }
+  ByteReader in(bytes);
+  replay.load(in);
+  EXPECT_EQ(replay.size(), 8u);
+}
+
 TEST(Segment, NumbersThatAreNotFiniteAreSeen) {
   Segment s = segment(4, 0);
-  EXPECT_TRUE(s.finite(2, 1));
-  s.observation[2 * 4 + 1] = std::numeric_limits<float>::quiet_NaN();  // the final observation
-  EXPECT_FALSE(s.finite(2, 1));
+  EXPECT_TRUE(s.finite());
+  s.observation()[2 * 4 + 1] = std::numeric_limits<float>::quiet_NaN();  // the final observation
+  EXPECT_FALSE(s.finite());
   s = segment(4, 0);
-  s.reward[3] = std::numeric_limits<float>::infinity();
-  EXPECT_FALSE(s.finite(2, 1));
+  s.reward()[3] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(s.finite());
   s = segment(4, 0);
-  s.reward[4] = std::numeric_limits<float>::infinity();  // past the end: not part of it
-  EXPECT_TRUE(s.finite(2, 1));
+  s.reward()[4] = std::numeric_limits<float>::infinity();  // past the end: not part of it
+  EXPECT_TRUE(s.finite());
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::unique_ptr<ReplaySnapshot> ReplayBuffer::snapshot() {
   GIPO_CHECK(snapshot_ == nullptr);
   std::unique_ptr<ReplaySnapshot> made(new ReplaySnapshot(*this));
   made->head_ = bytes_of([this](ByteWriter& out) { save_head(out); });
-  made->order_ = bytes_of([this](ByteWriter& out) { save_order(out); });
+  made->order_ = bytes_of([this](ByteWriter& out) { save_end(out); });
   made->kept_end_ = made->read_end_ = first_number_;
   made->end_ = first_number_ + record_count_;
   while (made->kept_end_ < made->end_ && made->kept_bytes_ < ReplaySnapshot::kBytesKeptAtFirst) made->keep_next();
@@ -78,7 +78,7 @@ bool ReplaySnapshot::copy_held(ByteWriter& out) {
     // An insert may have kept some since this was asked for.
     if (!kept_.empty()) return true;
     if (kept_end_ == end_) return false;
-    const std::size_t row = ReplayBuffer::bytes_per_transition(replay_.shape_);
+    const std::size_t row = replay_.layout_.step_bytes();
     for (std::size_t bytes = 0; read_end_ < end_ && bytes < kBytesAtATime; ++read_end_) {
       records.push_back(replay_.record(read_end_ - replay_.first_number_));
       bytes += row * records.back().length;
@@ -96,7 +96,7 @@ void ReplayBuffer::make_room(std::size_t length, std::unique_lock<std::mutex>& l
     const bool full = size_ + length > shape_.capacity;
     // What an insert would overwrite or move. Another one may have made room while this waits.
     const bool evicts = full && snapshot_ && first_number_ >= snapshot_->kept_end_ && first_number_ < snapshot_->end_;
-    const bool moves = !full && !free_rows(length + 1);
+    const bool moves = !full && (!free_rows(length + 1) || record_count_ == records_.size());
     if ((evicts || moves) && reading()) {
       written_.wait(lock);
     } else if (evicts && snapshot_->kept_bytes_ >= ReplaySnapshot::kMostBytesKept) {

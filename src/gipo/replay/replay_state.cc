@@ -1,37 +1,23 @@
 // The replay buffer as bytes and back; docs/checkpoints.md describes them.
-#include <algorithm>
-#include <cmath>
-#include <type_traits>
 
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
-#include "gipo/policy/distribution.h"
 #include "gipo/replay/replay_buffer.h"
 
 namespace gipo {
 namespace {
 
-// Beyond these no run comes; what is read below them can be counted on without overflow.
+// Beyond this no run comes; what is read below it can be counted on without overflow.
 constexpr std::uint64_t kMostCount = 1ull << 62;
-constexpr std::int64_t kMostVersion = std::int64_t{1} << 62;
 
 }  // namespace
-
-// Calls f with the rows of one segment in every array: its steps, and for observations also the final one.
-template <class Rows, class F>
-void ReplayBuffer::for_each_row_range(Rows& arena, std::size_t row, std::size_t length, F&& f) const {
-  for_each_array(arena, arena, [&](auto& array, auto&, std::size_t width) {
-    const std::size_t rows = static_cast<const void*>(&array) == &arena.observation ? length + 1 : length;
-    f(std::span(array).subspan(row * width, rows * width));
-  });
-}
 
 // Segments in order, each with its rows: independent of where the arena happens to hold them.
 void ReplayBuffer::save(ByteWriter& out) const {
   const std::lock_guard lock(mutex_);
   save_head(out);
   for (std::size_t i = 0; i < record_count_; ++i) save_record(record(i), out);
-  save_order(out);
+  save_end(out);
 }
 
 void ReplayBuffer::save_head(ByteWriter& out) const {
@@ -44,13 +30,18 @@ void ReplayBuffer::save_head(ByteWriter& out) const {
 }
 
 void ReplayBuffer::save_record(const Record& record, ByteWriter& out) const {
-  Record r = record;
-  r.row = 0;
-  out.value(r);
-  for_each_row_range(arena_, record.row, r.length, [&](auto rows) { out.array(rows); });
+  out.value<std::uint64_t>(record.length);
+  out.value(record.first_env_step);
+  out.value(record.env_step_stride);
+  out.value(record.actor);
+  out.value(record.incarnation);
+  out.value(record.sequence);
+  out.value(record.flags);
+  for (std::size_t c = 0; c < arena_.size(); ++c) out.append(held(c, record));
 }
 
-void ReplayBuffer::save_order(ByteWriter& out) const {
+void ReplayBuffer::save_end(ByteWriter& out) const {
+  taken_.save(out);
   out.array(order_);
   out.value<std::uint64_t>(order_at_);
   out.value(order_inserted_);
@@ -64,6 +55,7 @@ void ReplayBuffer::load(ByteReader& in) {
     inserted_ = evicted_ = order_inserted_ = 0;
     order_.clear();
     order_at_ = 0;
+    taken_.clear();
   };
   forget();
   try {
@@ -74,6 +66,7 @@ void ReplayBuffer::load(ByteReader& in) {
     evicted_ = in.value<std::uint64_t>();
     for (auto left = in.value<std::uint64_t>(); left > 0; --left) load_segment(in);
     if (inserted_ > kMostCount || evicted_ != inserted_ - size_) throw Error("saved replay has counts that do not fit");
+    taken_.load(in);
     load_order(in);
   } catch (const Error&) {
     forget();
@@ -82,26 +75,29 @@ void ReplayBuffer::load(ByteReader& in) {
 }
 
 void ReplayBuffer::load_segment(ByteReader& in) {
-  auto r = in.value<Record>();
+  Record r;
+  r.length = in.value<std::uint64_t>();
+  r.first_env_step = in.value<double>();
+  r.env_step_stride = in.value<double>();
+  r.actor = in.value<std::uint64_t>();
+  r.incarnation = in.value<std::uint64_t>();
+  r.sequence = in.value<std::uint64_t>();
+  r.flags = in.value<std::uint64_t>();
   if (r.length == 0 || r.length > shape_.segment_length || size_ + r.length > shape_.capacity) {
     throw Error("saved replay holds a segment that does not fit: length " + std::to_string(r.length));
   }
+  if (!taken_.is_new({r.actor, r.incarnation, r.sequence})) {
+    throw Error("saved replay holds a segment of actor " + std::to_string(r.actor) + " twice, or out of order");
+  }
+  taken_.take({r.actor, r.incarnation, r.sequence});
   r.row = find_rows(r.length + 1);
-  const auto refuse_if = [](bool bad) {
-    if (bad) throw Error("saved replay holds a number that no step has: not finite, no such action or no such version");
-  };
-  for_each_row_range(arena_, r.row, r.length, [&](auto rows) {
-    in.array_into(rows);
-    if constexpr (std::is_same_v<typename decltype(rows)::value_type, float>) {
-      refuse_if(!std::all_of(rows.begin(), rows.end(), [](float v) { return std::isfinite(v); }));
-    } else {
-      refuse_if(std::any_of(rows.begin(), rows.end(), [](auto v) { return v < 0 || v > kMostVersion; }));
-    }
-  });
-  const std::size_t dims = shape_.action_dims;
-  refuse_if(!possible_actions(shape_.choices, {arena_.action.data() + r.row * dims, r.length * dims}));
-  next_row_ = r.row + r.length + 1;
   push_record(r);
+  for (std::size_t c = 0; c < arena_.size(); ++c) {
+    const std::span<std::byte> rows = held(c, record(record_count_ - 1));
+    in.bytes_into(rows);
+    layout_.refuse_impossible(c, rows, "saved replay");
+  }
+  next_row_ = r.row + r.length + 1;
   size_ += r.length;
 }
 

@@ -34,7 +34,7 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, con
   for (std::unique_ptr<Env>& env :
        make_envs(plan.env, plan.config.env, plan.config.env_options, {plan.envs_per_actor, plan.workers, true, stop})) {
     slots_.push_back({std::move(env), RandomStream::derive(seed, "action", number),
-                      Segment(plan.segment_length, plan.env.observation_size, plan.env.action.dims())});
+                      Segment(plan.segment_length, plan.transition())});
     slots_.back().env->reset(derive_seed(seed, "env", number++));
   }
   if (plan.env.saves_state) look();
@@ -83,10 +83,10 @@ void Actor::choose_action(std::size_t i, const DistributionView<float>& pi) {
   Slot& slot = slots_[i];
   Segment& s = slot.open;
   const std::size_t dims = plan_.env.action.dims();
-  const std::span<float> action(s.action.data() + s.length * dims, dims);
+  const std::span<float> action(s.action().data() + s.length * dims, dims);
   const std::span<double> env_action(env_action_.data() + i * dims, dims);
   sample_action(plan_.model.distribution, pi, i, slot.action_random, action,
-                {s.log_prob.data() + s.length * dims, dims});
+                {s.log_prob().data() + s.length * dims, dims});
   to_env_action(plan_.model, action, env_action);
   slot.env->begin_step(env_action);
 }
@@ -100,17 +100,17 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   const StepResult result = slot.env->step({env_action_.data() + i * dims, dims});
   ++steps_;
 
-  std::copy_n(now, width, s.observation.data() + t * width);
+  std::copy_n(now, width, s.observation().data() + t * width);
   observe(slot, now);
   const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
   if (const Fault fault = find_fault(result, reward, {now, width})) return drop_segment(i, fault);
-  std::copy_n(now, width, s.observation.data() + (t + 1) * width);
-  s.reward[t] = reward;
+  std::copy_n(now, width, s.observation().data() + (t + 1) * width);
+  s.reward()[t] = reward;
   if (plan_.config.env.normalise_rewards) {
     slot.discounted = plan_.config.advantage.gamma * slot.discounted + static_cast<double>(reward);
     s.discounted[t] = static_cast<float>(slot.discounted);
   }
-  s.version[t] = weights.version;
+  s.version()[t] = weights.version;
   s.terminated = result.terminated;
   s.truncated = result.truncated;
   s.length = t + 1;
@@ -173,10 +173,10 @@ void Actor::close(Slot& slot, const Weights& weights) {
   s.incarnation = incarnation_;
   s.sequence = slot.sequence++;
   s.env_step_stride = static_cast<double>(plan_.envs());
-  s.observation_sums.set({s.observation.data(), s.length * plan_.env.observation_size});
+  s.sum_observations();
   if (plan_.config.env.normalise_rewards) s.discounted_sums.set({s.discounted.data(), s.length});
   if (plan_.config.advantage.mode == "stored") make_advantages(s, weights);
-  if (spare_.empty()) spare_.emplace_back(plan_.segment_length, plan_.env.observation_size, plan_.env.action.dims());
+  if (spare_.empty()) spare_.emplace_back(plan_.segment_length, plan_.transition());
   finished_.push_back(std::move(s));
   s = std::move(spare_.back());
   spare_.pop_back();
@@ -184,14 +184,15 @@ void Actor::close(Slot& slot, const Weights& weights) {
 }
 
 void Actor::make_advantages(Segment& s, const Weights& weights) {
-  const float* values = inference_.values(weights, {s.observation.data(), (s.length + 1) * plan_.env.observation_size});
+  const float* values =
+      inference_.values(weights, {s.observation().data(), (s.length + 1) * plan_.env.observation_size});
   std::copy_n(values, s.length + 1, s.value.data());
   const AdvantageOptions& o = plan_.config.advantage;
   const RewardScale scale = reward_scale(s, weights);
-  std::transform(s.reward.begin(), s.reward.begin() + static_cast<std::ptrdiff_t>(s.length), reward_.begin(),
+  std::transform(s.reward().begin(), s.reward().begin() + static_cast<std::ptrdiff_t>(s.length), reward_.begin(),
                  [&](float r) { return scale.apply(r); });
   gae<float>({{reward_.data(), s.length}, {s.value.data(), s.length + 1}, s.terminated}, static_cast<float>(o.gamma),
-             static_cast<float>(o.lambda), {s.advantage.data(), s.length}, {s.target.data(), s.length});
+             static_cast<float>(o.lambda), {s.advantage().data(), s.length}, {s.target().data(), s.length});
 }
 
 // The segment's own returns count too: at the start of a run there are no others.
@@ -204,7 +205,7 @@ RewardScale Actor::reward_scale(const Segment& s, const Weights& weights) {
 
 void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
   for (Segment& s : finished_) {
-    if (s.finite(plan_.env.observation_size, plan_.env.action.dims())) {
+    if (s.finite()) {
       replay.insert(s);
     } else {
       ++rejected_;
@@ -263,7 +264,7 @@ bool Actor::can_go_on(const Slot& slot) const {
   const Segment& s = slot.open;
   const auto count = [](std::int64_t v) { return v >= 0 && v <= std::int64_t{1} << 62; };
   return slot.env->running() && s.length < plan_.segment_length && !s.terminated && !s.truncated &&
-         possible_actions(plan_.model.distribution.choices, {s.action.data(), s.length * plan_.env.action.dims()}) &&
+         possible_actions(plan_.model.distribution.choices, {s.action().data(), s.length * plan_.env.action.dims()}) &&
          std::isfinite(slot.discounted) && count(slot.episode_length) && count(slot.episode_number) &&
          count(slot.faults);
 }

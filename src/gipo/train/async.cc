@@ -121,7 +121,7 @@ void Trainer::run_async() {
   shared.pacer.start_at(env_steps_, learner_->version());
   shared.rejected = rejected_;
   shared.faults = faults_;
-  std::vector<Batch> batches(2, Batch(batch_size, plan_.env.observation_size, plan_.env.action.dims()));
+  std::vector<Batch> batches(2, Batch(batch_size, plan_.transition()));
   for (Batch& batch : batches) shared.free_batches.push(&batch);
 
   const std::int64_t first = learner_->version();

@@ -67,7 +67,7 @@ TEST_P(SteadyLoop, AllocatesNothing) {
   WeightStore store;
   store.publish(*learner);
   Actor actor(plan, 0);
-  Batch batch(64, plan.env.observation_size, plan.env.action.dims());
+  Batch batch(64, plan.transition());
   RunningMoments moments(plan.env.observation_size);
   std::vector<Episode> episodes;
   const auto turn = [&] {

@@ -113,8 +113,7 @@ void Trainer::end_run() {
 }
 
 void Trainer::run_lockstep() {
-  Batch batch(static_cast<std::size_t>(plan_.config.learner.batch_size), plan_.env.observation_size,
-              plan_.env.action.dims());
+  Batch batch(static_cast<std::size_t>(plan_.config.learner.batch_size), plan_.transition());
   if (evaluation_due()) evaluate_now();  // the run was stopped during this one
   while (!finished() && !interrupted()) {
     if (!collect(plan_.env_steps_due(learner_->version()))) break;

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gipo/data/spec.h"
+#include "gipo/data/table.h"
+
+namespace gipo {
+
+// What a transition is made of.
+struct TransitionSpec {
+  Fields observation;
+  std::size_t action_dims = 0;
+  bool stored = true;                      // advantages and targets made at collection are kept
+  std::size_t state_size = 0;              // numbers of a recurrent policy's state, kept at the start of each segment
+  std::vector<std::int64_t> choices = {};  // per action dimension, where actions are choices; 0: a number
+
+  bool operator==(const TransitionSpec&) const = default;
+};
+// Of a task whose observation is one vector of floats.
+TransitionSpec plain_transition(std::size_t observation_size, std::size_t action_dims, bool stored = true);
+
+// The one list of the arrays of a transition: the fields of an observation in their order, then action, log_prob, reward,
+// advantage and target where they are stored, version, and the state where there is one. What inserts, samples, saves,
+// loads, sends, checks or counts transitions walks this list.
+Columns columns(const TransitionSpec& spec);
+
+// That list, and where the named columns stand in it.
+struct TransitionLayout {
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  explicit TransitionLayout(const TransitionSpec& spec);
+
+  TransitionSpec spec;
+  Columns columns;
+  std::vector<std::size_t> row_bytes;  // of each column
+  std::size_t action, log_prob, reward, advantage, target, version, state;
+
+  std::size_t step_bytes() const;   // of a step: one row of each column but those of the start
+  std::size_t start_bytes() const;  // of the start of a segment
+  // Checksum of names, types, widths and kinds: two programs with the same one mean the same by a row.
+  std::uint32_t fingerprint() const;
+  // Throws Error, naming the column, where `rows` of it hold what no step can hold: a number that is not finite, no such
+  // choice, no such version. `whose` begins the message.
+  void refuse_impossible(std::size_t column, std::span<const std::byte> rows, const std::string& whose) const;
+  bool finite(std::size_t column, std::span<const std::byte> rows) const;  // true for whole numbers
+};
+
+// Whether every action [rows, dims] can be taken: a finite number, and one of the choices where there are any.
+bool possible_choices(std::span<const std::int64_t> choices, std::span<const float> actions);
+
+// Rows of transitions by name. Each span is a whole array, as long as it was made.
+class Transitions {
+ public:
+  Transitions(const TransitionSpec& spec, const RowCounts& rows) : layout_(spec), table_(layout_.columns, rows) {}
+
+  const TransitionLayout& layout() const { return layout_; }
+  Table& table() { return table_; }
+  const Table& table() const { return table_; }
+  std::size_t action_dims() const { return layout_.spec.action_dims; }
+  // Values of an observation of a task of plain vectors; 0 for any other.
+  std::size_t observation_size() const { return is_plain(layout_.spec.observation) ? layout_.columns[0].width : 0; }
+
+  // One field; of a task of plain vectors that is the observation.
+  template <class T = float>
+  std::span<T> observation(std::size_t field = 0) {
+    return table_.values<T>(field);
+  }
+  template <class T = float>
+  std::span<const T> observation(std::size_t field = 0) const {
+    return table_.values<T>(field);
+  }
+  // Where each field of observation r lies; out: one place per field.
+  void locate_observation(std::size_t r, std::span<std::byte*> out) {
+    for (std::size_t f = 0; f < layout_.spec.observation.size(); ++f) out[f] = table_.row(f, r);
+  }
+
+  std::span<float> action() { return table_.values<float>(layout_.action); }
+  std::span<float> log_prob() { return table_.values<float>(layout_.log_prob); }
+  std::span<float> reward() { return table_.values<float>(layout_.reward); }
+  std::span<float> advantage() { return table_.values<float>(layout_.advantage); }  // only where stored, as target
+  std::span<float> target() { return table_.values<float>(layout_.target); }
+  std::span<std::int64_t> version() { return table_.values<std::int64_t>(layout_.version); }
+  std::span<float> state() { return table_.values<float>(layout_.state); }  // only where it has a size
+  std::span<const float> action() const { return table_.values<float>(layout_.action); }
+  std::span<const float> log_prob() const { return table_.values<float>(layout_.log_prob); }
+  std::span<const float> reward() const { return table_.values<float>(layout_.reward); }
+  std::span<const float> advantage() const { return table_.values<float>(layout_.advantage); }
+  std::span<const float> target() const { return table_.values<float>(layout_.target); }
+  std::span<const std::int64_t> version() const { return table_.values<std::int64_t>(layout_.version); }
+  std::span<const float> state() const { return table_.values<float>(layout_.state); }
+
+ private:
+  TransitionLayout layout_;
+  Table table_;
+};
+
+}  // namespace gipo
