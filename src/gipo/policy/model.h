@@ -60,7 +60,7 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
 // Throws Error, naming `where`, when a tensor is missing or of another shape.
 Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where);
 
-const char* name_of(ActionSpace::Kind kind);  // "discrete", "multi_discrete", "box"
+const char* name_of(ActionSpace::Kind kind);  // "discrete", "multi_discrete", "box", "composed"
 
 // A policy as its file alone describes it: no config, and the task need not be there.
 struct SavedPolicy {

@@ -29,7 +29,7 @@ struct ReplayShape {
   std::size_t segment_length = 0;  // the longest segment
   std::size_t observation_size = 0, action_dims = 0;
   Sampling sampling = Sampling::kSegments;
-  std::vector<std::int64_t> choices = {};  // per action dimension, where actions are choices; checked on load
+  std::vector<std::int64_t> choices = {};  // per action dimension, 0 where it is a number; checked on load
   bool stored = true;                      // advantages and targets made at collection are kept
 };
 
