@@ -46,14 +46,12 @@ LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& acti
 
 Batch made_up_batch(std::size_t size, const ModelSpec& model) {
   const DistributionSpec& distribution = model.distribution;
-  Batch b(size, plain_transition(model.observation_size, distribution.dims));
+  Batch b(size, plain_transition(model.observation_size, distribution.dims()));
   RandomStream random(1);
   for (float& v : b.observation()) v = static_cast<float>(random.normal());
   for (std::size_t i = 0; i < b.action().size(); ++i) {
-    const bool discrete = distribution.kind == DistributionKind::kCategorical;
-    const std::int64_t choices = discrete ? distribution.choices[i % distribution.dims] : 1;
-    b.action()[i] = static_cast<float>(discrete ? static_cast<double>(random.below(static_cast<std::uint64_t>(choices)))
-                                                : random.normal());
+    const auto choices = static_cast<std::uint64_t>(distribution.choices[i % distribution.dims()]);
+    b.action()[i] = static_cast<float>(choices > 0 ? static_cast<double>(random.below(choices)) : random.normal());
     b.log_prob()[i] = static_cast<float>(-0.7 + 0.3 * random.normal());
   }
   for (float& v : b.reward()) v = static_cast<float>(random.normal());

@@ -25,7 +25,7 @@ class ActingPolicy {
   OwnedArray<double> act(const Array<float>& observations, bool deterministic, std::optional<std::uint64_t> seed) {
     if (seed) random_ = stream(*seed);
     const ModelSpec& model = saved_.model;
-    const std::size_t rows = observations.shape(0), dims = model.distribution.dims;
+    const std::size_t rows = observations.shape(0), dims = model.distribution.dims();
     std::vector<float> action(dims), log_prob(dims);
     std::vector<double> env_action(dims), all(rows * dims);
     for_rows(observations, [&](const DistributionView<float>& pi, std::size_t row, std::size_t at) {
@@ -40,19 +40,28 @@ class ActingPolicy {
     return to_numpy(std::move(all), {rows, dims});
   }
 
-  // What the distribution is made of, under the names of the exported model's outputs.
+  // What the distribution is made of, under the names of the exported model's outputs: logits [N, sum of choices] of
+  // the categorical dimensions, mean [N, ...] and log_std of the gaussian ones.
   nb::dict parameters(const Array<float>& observations) {
-    const std::size_t rows = observations.shape(0), outputs = saved_.model.distribution.outputs();
-    const bool gaussian = saved_.model.distribution.kind == DistributionKind::kGaussian;
-    std::vector<float> all(rows * outputs), log_std;
-    for_rows(observations, [&](const DistributionView<float>& pi, std::size_t row, std::size_t at) {
-      std::copy_n(pi.outputs + row * outputs, outputs, all.begin() + static_cast<std::ptrdiff_t>(at * outputs));
+    const DistributionSpec& spec = saved_.model.distribution;
+    const std::size_t rows = observations.shape(0), outputs = spec.outputs(), gaussians = spec.extra_parameters();
+    std::vector<float> logits, mean;
+    logits.reserve(rows * spec.mask_size());
+    mean.reserve(rows * gaussians);
+    for_rows(observations, [&](const DistributionView<float>& pi, std::size_t row, std::size_t) {
+      const float* out = pi.outputs + row * outputs;
+      for (const std::int64_t n : spec.choices) {
+        std::vector<float>& to = n > 0 ? logits : mean;
+        const float* end = out + std::max<std::int64_t>(n, 1);
+        to.insert(to.end(), out, end);
+        out = end;
+      }
     });
     nb::dict out;
-    out[gaussian ? "mean" : "logits"] = to_numpy(std::move(all), {rows, outputs});
-    if (!gaussian) return out;
-    const std::span<const float> policy = saved_.weights.policy;
-    const std::span<const float> extra = policy.last(saved_.model.distribution.extra_parameters());
+    if (spec.mask_size() > 0) out["logits"] = to_numpy(std::move(logits), {rows, spec.mask_size()});
+    if (gaussians == 0) return out;
+    out["mean"] = to_numpy(std::move(mean), {rows, gaussians});
+    const std::span<const float> extra = std::span<const float>(saved_.weights.policy).last(gaussians);
     out["log_std"] = to_numpy(std::vector<float>(extra.begin(), extra.end()));
     return out;
   }
@@ -119,7 +128,7 @@ void add_policy(nb::module_& m) {
           "Values of an observation.")
       .def_prop_ro(
           "action_kind", [](const ActingPolicy& p) { return name_of(p.saved().model.action.kind); },
-          "discrete, multi_discrete or box.")
+          "discrete, multi_discrete, box or composed.")
       .def_prop_ro(
           "action_dims", [](const ActingPolicy& p) { return p.saved().model.action.dims(); }, "Values of an action.")
       .def_prop_ro(

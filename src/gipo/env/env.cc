@@ -18,7 +18,7 @@ void check_action(const EnvSpec& spec, std::span<const double> action) {
   for (std::size_t i = 0; i < action.size(); ++i) {
     const double a = action[i];
     if (!std::isfinite(a)) throw Error(fmt::format("{}: action[{}] = {} is not a finite number", spec.id, i, a));
-    if (space.kind == ActionSpace::Kind::kBox) continue;
+    if (space.continuous(i)) continue;
     if (a != std::floor(a) || a < 0 || a >= static_cast<double>(space.choices[i])) {
       throw Error(
           fmt::format("{}: action[{}] = {} is not one of the choices 0 to {}", spec.id, i, a, space.choices[i] - 1));

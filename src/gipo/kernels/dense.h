@@ -49,7 +49,7 @@ struct DenseKernels {
   void (*layer_norm_backward)(const T* x, const T* mean, const T* inverse_std, const T* gain, T* delta, T* d_gain,
                               T* d_shift, std::size_t width, std::size_t rows, Activation activation);
   // For each of `rows` rows, `stride` apart: p = softmax(logits) [n], its logarithm, and its entropy, `entropy_stride`
-  // apart.
+  // apart. log_p may be where the logits are.
   void (*softmax)(const T* logits, std::size_t rows, std::size_t n, std::size_t stride, T* p, T* log_p, T* entropy,
                   std::size_t entropy_stride);
   // d_logits [n]; other_p may be null.

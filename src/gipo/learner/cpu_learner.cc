@@ -48,7 +48,7 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
   initialise_policy<T>(setup.model, policy_.parameters, random);
   initialise_critic<T>(setup.model, critic_.parameters, random);
   if (setup.learner.proximal_coef > 0) average_ = policy_.parameters;
-  const std::size_t n = batch_size_, dims = setup.model.distribution.dims, m = per_dimension_ ? n * dims : n;
+  const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = per_dimension_ ? n * dims : n;
   observation_.resize(2 * n * setup.model.observation_size);
   for (auto* v : {&action_, &log_prob_, &d_log_prob_}) v->resize(n * dims);
   for (auto* v : {&reward_, &entropy_, &proximal_, &joint_, &advantage_, &target_, &d_value_}) v->resize(n);

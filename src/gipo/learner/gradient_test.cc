@@ -82,7 +82,7 @@ class Fixture {
 
  private:
   static constexpr std::size_t kSize = 24, kObservations = 3;
-  std::size_t dims() const { return case_.model.distribution.dims; }
+  std::size_t dims() const { return case_.model.distribution.dims(); }
 
   static LearnerSetup setup(const Case& c) {
     LearnerSetup s;
@@ -107,10 +107,9 @@ class Fixture {
       batch_.advantage()[i] = static_cast<float>(random.normal());
       batch_.target()[i] = static_cast<float>(random.normal());
       for (std::size_t d = 0; d < dims(); ++d) {
-        const bool discrete = spec.kind == DistributionKind::kCategorical;
+        const auto n = static_cast<std::uint64_t>(spec.choices[d]);
         batch_.action()[i * dims() + d] =
-            discrete ? static_cast<float>(random.below(static_cast<std::uint64_t>(spec.choices[d])))
-                     : static_cast<float>(random.normal());
+            static_cast<float>(n > 0 ? static_cast<double>(random.below(n)) : random.normal());
       }
     }
   }
@@ -237,9 +236,7 @@ std::vector<SurrogateOptions> surrogates() {
 
 std::vector<ModelSpec> models() {
   std::vector<ModelSpec> all;
-  DistributionSpec categorical{DistributionKind::kCategorical, {3}, 1};
-  DistributionSpec multi{DistributionKind::kCategorical, {3, 4}, 2};
-  DistributionSpec gaussian{DistributionKind::kGaussian, {}, 2};
+  const DistributionSpec categorical{{3}}, multi{{3, 4}}, gaussian{{0, 0}};
   for (const DistributionSpec& d : {categorical, multi, gaussian}) {
     for (const Activation activation : {Activation::kTanh, Activation::kRelu}) {
       for (const bool layer_norm : {false, true}) {

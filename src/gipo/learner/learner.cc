@@ -61,7 +61,7 @@ LearnerMemory learner_memory(const LearnerSetup& setup) {
   const ModelSpec& model = setup.model;
   const auto batch = static_cast<std::size_t>(setup.learner.batch_size);
   const bool proximal = setup.learner.proximal_coef > 0;
-  const auto n = static_cast<double>(batch), dims = static_cast<double>(model.distribution.dims);
+  const auto n = static_cast<double>(batch), dims = static_cast<double>(model.distribution.dims());
   const auto policy = static_cast<double>(model.policy_parameters());
   const double ratios = setup.surrogate.ratio == "dimension" ? n * dims : n;
   const auto outputs = static_cast<double>(model.distribution.outputs());

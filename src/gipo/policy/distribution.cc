@@ -2,198 +2,251 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
-#include <numeric>
 
-#include "gipo/core/error.h"
 #include "gipo/core/random.h"
 #include "gipo/kernels/dense.h"
 
 namespace gipo {
 namespace {
 
-// log(sum(exp(logits))), without overflow.
-template <class T>
-T log_sum_exp(const T* logits, std::size_t n) {
-  const T top = *std::max_element(logits, logits + n);
-  T sum = 0;
-  for (std::size_t k = 0; k < n; ++k) sum += std::exp(logits[k] - top);
-  return top + std::log(sum);
-}
-
-template <class T>
-const T kHalfLog2Pi = T(0.5 * std::log(2.0 * std::numbers::pi));
-
-// Calls f(dimension, offset of its logits, number of choices) for every head of one row.
-template <class F>
-void for_each_head(const DistributionSpec& spec, F&& f) {
-  std::size_t offset = 0;
-  for (std::size_t d = 0; d < spec.dims; ++d) {
-    const auto n = static_cast<std::size_t>(spec.choices[d]);
-    f(d, offset, n);
-    offset += n;
+// Calls, for every dimension d of a row, categorical(d, place of its logits, choices, place in the mask) or gaussian(d,
+// place of its mean, place of its log std).
+template <class Categorical, class Gaussian>
+inline void for_each_dim(const DistributionSpec& spec, DistributionKind kind, Categorical&& categorical,
+                         Gaussian&& gaussian) {
+  const std::size_t dims = spec.dims();
+  if (kind == DistributionKind::kGaussian) {
+    for (std::size_t d = 0; d < dims; ++d) gaussian(d, d, d);
+    return;
+  }
+  std::size_t offset = 0, extra = 0;
+  for (std::size_t d = 0; d < dims; ++d) {
+    if (const auto n = static_cast<std::size_t>(spec.choices[d]); n > 0) {
+      categorical(d, offset, n, offset - extra);
+      offset += n;
+    } else {
+      gaussian(d, offset++, extra++);
+    }
   }
 }
 
+constexpr auto kNothing = [](auto...) {};
+
 }  // namespace
 
+DistributionKind DistributionSpec::kind() const {
+  const std::size_t gaussians = extra_parameters();
+  if (gaussians == 0) return DistributionKind::kCategorical;
+  return gaussians == dims() ? DistributionKind::kGaussian : DistributionKind::kMixed;
+}
+
 std::size_t DistributionSpec::outputs() const {
-  if (kind == DistributionKind::kGaussian) return dims;
-  return static_cast<std::size_t>(std::accumulate(choices.begin(), choices.end(), std::int64_t{0}));
+  std::int64_t sum = 0;
+  for (const std::int64_t n : choices) sum += n > 0 ? n : 1;
+  return static_cast<std::size_t>(sum);
+}
+
+std::size_t DistributionSpec::extra_parameters() const {
+  return static_cast<std::size_t>(std::count(choices.begin(), choices.end(), 0));
 }
 
 bool possible_actions(std::span<const std::int64_t> choices, std::span<const float> actions) {
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const float a = actions[i];
     if (!std::isfinite(a)) return false;
-    if (choices.empty()) continue;
-    if (a != std::floor(a) || a < 0 || a >= static_cast<float>(choices[i % choices.size()])) return false;
+    const std::int64_t n = choices.empty() ? 0 : choices[i % choices.size()];
+    if (n > 0 && (a != std::floor(a) || a < 0 || a >= static_cast<float>(n))) return false;
+  }
+  return true;
+}
+
+bool any_valid(const DistributionSpec& spec, const std::uint8_t* mask_row) {
+  for (const std::int64_t n : spec.choices) {
+    if (n > 0 && std::all_of(mask_row, mask_row + n, [](std::uint8_t v) { return v == 0; })) return false;
+    mask_row += n;
   }
   return true;
 }
 
 template <class T>
 EvaluatedDistribution<T>::EvaluatedDistribution(const DistributionSpec& spec, std::size_t max_rows)
-    : spec_(spec), outputs_(spec.outputs()) {
-  inverse_std_.resize(spec.dims);
-  if (!categorical()) return;
+    : spec_(spec), kind_(spec.kind()), outputs_(spec.outputs()), inverse_std_(spec.extra_parameters()) {
+  if (kind_ == DistributionKind::kGaussian) return;
   p_.resize(max_rows * outputs_);
   log_p_.resize(max_rows * outputs_);
-  head_entropy_.resize(max_rows * spec.dims);
+  head_entropy_.resize(max_rows * spec.dims());
 }
 
 template <class T>
-void EvaluatedDistribution<T>::evaluate(const DistributionView<T>& pi, std::size_t rows) {
+void EvaluatedDistribution<T>::evaluate(const DistributionView<T>& pi, std::size_t rows, const std::uint8_t* mask) {
   pi_ = pi;
   rows_ = rows;
-  if (!categorical()) {
-    for (std::size_t d = 0; d < spec_.dims; ++d) inverse_std_[d] = std::exp(-pi.extra[d]);
-    return;
-  }
+  mask_ = kind_ == DistributionKind::kGaussian ? nullptr : mask;
   const DenseKernels<T>& kernels = dense_kernels<T>();
-  for_each_head(spec_, [&](std::size_t d, std::size_t offset, std::size_t n) {
-    kernels.softmax(pi.outputs + offset, rows, n, outputs_, p_.data() + offset, log_p_.data() + offset,
-                    head_entropy_.data() + d, spec_.dims);
-  });
+  if (mask_) {
+    for (std::size_t r = 0; r < rows; ++r, mask += spec_.mask_size()) {
+      const auto copy = [&](std::size_t, std::size_t offset, std::size_t n, std::size_t choice) {
+        const std::size_t at = r * outputs_ + offset;
+        for (std::size_t k = 0; k < n; ++k) log_p_[at + k] = mask[choice + k] ? pi.outputs[at + k] : kMaskedLogit<T>;
+      };
+      for_each_dim(spec_, kind_, copy, kNothing);
+    }
+  }
+  const T* logits = mask_ ? log_p_.data() : pi.outputs;
+  for_each_dim(
+      spec_, kind_,
+      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t) {
+        kernels.softmax(logits + offset, rows, n, outputs_, p_.data() + offset, log_p_.data() + offset,
+                        head_entropy_.data() + d, spec_.dims());
+      },
+      [&](std::size_t, std::size_t, std::size_t extra) { inverse_std_[extra] = std::exp(-pi.extra[extra]); });
+  if (mask_) apply_mask();
+}
+
+// The kernel's exponential ends at a smallest number: what is not valid gets its zeros here, and the entropy without it.
+template <class T>
+void EvaluatedDistribution<T>::apply_mask() {
+  const std::uint8_t* mask = mask_;
+  for (std::size_t r = 0; r < rows_; ++r, mask += spec_.mask_size()) {
+    const auto apply = [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) {
+      T *p = p_.data() + r * outputs_ + offset, *log_p = log_p_.data() + r * outputs_ + offset, sum = 0;
+      bool all = true;
+      for (std::size_t k = 0; k < n; ++k) {
+        if (mask[choice + k]) {
+          sum -= p[k] * log_p[k];
+          continue;
+        }
+        p[k] = 0;
+        log_p[k] = kMaskedLogit<T>;
+        all = false;
+      }
+      if (!all) head_entropy_[r * spec_.dims() + d] = sum;
+    };
+    for_each_dim(spec_, kind_, apply, kNothing);
+  }
 }
 
 template <class T>
 void EvaluatedDistribution<T>::log_prob(const T* actions, T* out) const {
-  for (std::size_t r = 0; r < rows_; ++r, actions += spec_.dims, out += spec_.dims) {
-    if (categorical()) {
-      for_each_head(spec_, [&](std::size_t d, std::size_t offset, std::size_t) {
-        out[d] = log_p_[r * outputs_ + offset + static_cast<std::size_t>(actions[d])];
-      });
-      continue;
-    }
-    for (std::size_t d = 0; d < spec_.dims; ++d) {
-      const T z = (actions[d] - pi_.outputs[r * outputs_ + d]) * inverse_std_[d];
-      out[d] = T(-0.5) * z * z - pi_.extra[d] - kHalfLog2Pi<T>;
-    }
+  const std::size_t dims = spec_.dims();
+  for (std::size_t r = 0; r < rows_; ++r, actions += dims, out += dims) {
+    for_each_dim(
+        spec_, kind_,
+        [&](std::size_t d, std::size_t offset, std::size_t, std::size_t) {
+          out[d] = log_p_[r * outputs_ + offset + static_cast<std::size_t>(actions[d])];
+        },
+        [&](std::size_t d, std::size_t offset, std::size_t extra) {
+          out[d] = gaussian_log_prob(gaussian(r, offset, extra), actions[d]);
+        });
   }
 }
 
 template <class T>
 void EvaluatedDistribution<T>::entropy(T* out) const {
   T same = 0;
-  if (!categorical()) {
-    for (std::size_t d = 0; d < spec_.dims; ++d) same += pi_.extra[d] + kHalfLog2Pi<T> + T(0.5);
-  }
+  for (std::size_t e = 0; e < inverse_std_.size(); ++e) same += gaussian_entropy(pi_.extra[e]);
+  const std::size_t dims = kind_ == DistributionKind::kGaussian ? 0 : spec_.dims();
   for (std::size_t r = 0; r < rows_; ++r) {
     out[r] = same;
-    for (std::size_t d = 0; categorical() && d < spec_.dims; ++d) out[r] += head_entropy_[r * spec_.dims + d];
+    for (std::size_t d = 0; d < dims; ++d) out[r] += head_entropy_[r * dims + d];
   }
 }
 
 template <class T>
 void EvaluatedDistribution<T>::kl_divergence(const EvaluatedDistribution& other, T* out) const {
   for (std::size_t r = 0; r < rows_; ++r) {
-    const std::size_t at = r * outputs_;
-    out[r] = 0;
-    if (categorical()) {
-      for (std::size_t k = at; k < at + outputs_; ++k) out[r] += other.p_[k] * (other.log_p_[k] - log_p_[k]);
-      continue;
-    }
-    for (std::size_t d = 0; d < spec_.dims; ++d) {
-      const T ratio = inverse_std_[d] / other.inverse_std_[d];
-      const T shift = (other.pi_.outputs[at + d] - pi_.outputs[at + d]) * inverse_std_[d];
-      out[r] += pi_.extra[d] - other.pi_.extra[d] + T(0.5) * (ratio * ratio + shift * shift - T(1));
-    }
+    T sum = 0;
+    for_each_dim(
+        spec_, kind_,
+        [&](std::size_t, std::size_t offset, std::size_t n, std::size_t) {
+          const std::size_t at = r * outputs_ + offset;
+          sum = add_categorical_kl(sum, other.p_.data() + at, other.log_p_.data() + at, log_p_.data() + at, n);
+        },
+        [&](std::size_t, std::size_t offset, std::size_t extra) {
+          sum += gaussian_kl(other.gaussian(r, offset, extra), gaussian(r, offset, extra));
+        });
+    out[r] = sum;
   }
 }
 
 template <class T>
 void EvaluatedDistribution<T>::gradient(const T* actions, const DistributionLoss<T>& loss, T* d_outputs,
                                         std::span<T> d_extra) const {
-  if (!categorical()) return gaussian_gradient(actions, loss, d_outputs, d_extra);
   const DenseKernels<T>& kernels = dense_kernels<T>();
-  for (std::size_t r = 0; r < rows_; ++r) {
-    for_each_head(spec_, [&](std::size_t d, std::size_t offset, std::size_t n) {
-      const std::size_t at = r * outputs_ + offset, head = r * spec_.dims + d;
-      const T d_log_prob = loss.d_log_prob[head];
-      kernels.softmax_gradient(p_.data() + at, log_p_.data() + at, loss.other ? loss.other->p_.data() + at : nullptr, n,
-                               {d_log_prob, loss.entropy_coef, head_entropy_[head], loss.kl_coef}, d_outputs + at);
-      d_outputs[at + static_cast<std::size_t>(actions[head])] += d_log_prob;
-    });
-  }
-}
-
-template <class T>
-void EvaluatedDistribution<T>::gaussian_gradient(const T* actions, const DistributionLoss<T>& loss, T* d_outputs,
-                                                 std::span<T> d_extra) const {
+  const std::size_t dims = spec_.dims(), mask_size = spec_.mask_size();
   std::fill(d_extra.begin(), d_extra.end(), T(0));
   for (std::size_t r = 0; r < rows_; ++r) {
-    for (std::size_t d = 0; d < spec_.dims; ++d) {
-      const std::size_t i = r * spec_.dims + d;
-      const T z = (actions[i] - pi_.outputs[i]) * inverse_std_[d], g = loss.d_log_prob[i];
-      T d_mean = g * z * inverse_std_[d], d_log_std = g * (z * z - T(1)) - loss.entropy_coef;
-      if (loss.other) {
-        const T ratio = inverse_std_[d] / loss.other->inverse_std_[d];
-        const T shift = (loss.other->pi_.outputs[i] - pi_.outputs[i]) * inverse_std_[d];
-        d_mean -= loss.kl_coef * shift * inverse_std_[d];
-        d_log_std += loss.kl_coef * (T(1) - ratio * ratio - shift * shift);
-      }
-      d_outputs[i] = d_mean;
-      d_extra[d] += d_log_std;
-    }
+    for_each_dim(
+        spec_, kind_,
+        [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) {
+          const std::size_t at = r * outputs_ + offset, head = r * dims + d;
+          const T d_log_prob = loss.d_log_prob[head];
+          kernels.softmax_gradient(p_.data() + at, log_p_.data() + at,
+                                   loss.other ? loss.other->p_.data() + at : nullptr, n,
+                                   {d_log_prob, loss.entropy_coef, head_entropy_[head], loss.kl_coef}, d_outputs + at);
+          d_outputs[at + static_cast<std::size_t>(actions[head])] += d_log_prob;
+          if (!mask_) return;
+          const std::uint8_t* mask = mask_ + r * mask_size + choice;
+          for (std::size_t k = 0; k < n; ++k) d_outputs[at + k] = mask[k] ? d_outputs[at + k] : T(0);
+        },
+        [&](std::size_t d, std::size_t offset, std::size_t extra) {
+          const GaussianTerms<T> pi = gaussian(r, offset, extra);
+          const std::size_t i = r * dims + d;
+          GaussianGradient<T> g = gaussian_gradient(pi, actions[i], loss.d_log_prob[i], loss.entropy_coef);
+          if (loss.other) add_gaussian_kl(loss.other->gaussian(r, offset, extra), pi, loss.kl_coef, g);
+          d_outputs[r * outputs_ + offset] = g.mean;
+          d_extra[extra] += g.log_std;
+        });
   }
 }
 
 void sample_action(const DistributionSpec& spec, const DistributionView<float>& pi, std::size_t row,
-                   RandomStream& random, std::span<float> action, std::span<float> log_prob) {
+                   RandomStream& random, std::span<float> action, std::span<float> log_prob, const std::uint8_t* mask) {
   const float* out = pi.outputs + row * spec.outputs();
-  if (spec.kind == DistributionKind::kGaussian) {
-    for (std::size_t d = 0; d < spec.dims; ++d) {
-      const float z = static_cast<float>(random.normal());
-      action[d] = out[d] + z * std::exp(pi.extra[d]);
-      log_prob[d] = -0.5f * z * z - pi.extra[d] - kHalfLog2Pi<float>;
-    }
-    return;
-  }
-  for_each_head(spec, [&](std::size_t d, std::size_t offset, std::size_t n) {
-    const float* head = out + offset;
-    const float norm = log_sum_exp(head, n);
-    double left = random.uniform();
-    std::size_t k = 0;
-    for (; k + 1 < n; ++k) {
-      left -= std::exp(static_cast<double>(head[k] - norm));
-      if (left < 0) break;
-    }
-    action[d] = static_cast<float>(k);
-    log_prob[d] = head[k] - norm;
-  });
+  if (mask) mask += row * spec.mask_size();
+  for_each_dim(
+      spec, spec.kind(),
+      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) {
+        const float* head = out + offset;
+        const std::uint8_t* valid = mask ? mask + choice : nullptr;
+        const float norm = log_sum_exp(head, valid, n);
+        double left = random.uniform();
+        // Where rounding leaves a rest, it goes to the last that is valid.
+        std::size_t chosen = 0;
+        for (std::size_t k = 0; k < n; ++k) {
+          if (!valid_choice(valid, k)) continue;
+          chosen = k;
+          if (k + 1 == n) break;
+          left -= std::exp(static_cast<double>(head[k] - norm));
+          if (left < 0) break;
+        }
+        action[d] = static_cast<float>(chosen);
+        log_prob[d] = head[chosen] - norm;
+      },
+      [&](std::size_t d, std::size_t offset, std::size_t extra) {
+        const float z = static_cast<float>(random.normal());
+        action[d] = out[offset] + z * std::exp(pi.extra[extra]);
+        log_prob[d] = -0.5f * z * z - pi.extra[extra] - kHalfLog2Pi<float>;
+      });
 }
 
 void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi, std::size_t row,
-                 std::span<float> action) {
+                 std::span<float> action, const std::uint8_t* mask) {
   const float* out = pi.outputs + row * spec.outputs();
-  if (spec.kind == DistributionKind::kGaussian) {
-    std::copy_n(out, spec.dims, action.begin());
-    return;
-  }
-  for_each_head(spec, [&](std::size_t d, std::size_t offset, std::size_t n) {
-    action[d] = static_cast<float>(std::max_element(out + offset, out + offset + n) - (out + offset));
-  });
+  if (mask) mask += row * spec.mask_size();
+  for_each_dim(
+      spec, spec.kind(),
+      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) {
+        const float* head = out + offset;
+        const std::uint8_t* valid = mask ? mask + choice : nullptr;
+        std::size_t best = 0;
+        while (best + 1 < n && !valid_choice(valid, best)) ++best;
+        for (std::size_t k = best + 1; k < n; ++k) {
+          if (valid_choice(valid, k) && head[best] < head[k]) best = k;
+        }
+        action[d] = static_cast<float>(best);
+      },
+      [&](std::size_t d, std::size_t offset, std::size_t) { action[d] = out[offset]; });
 }
 
 template class EvaluatedDistribution<float>;

@@ -6,24 +6,29 @@
 #include <vector>
 
 #include "gipo/core/aligned_vector.h"
+#include "gipo/policy/distribution_terms.h"
 
 namespace gipo {
 
 class RandomStream;
 
-// The kinds of action distribution. Categorical has one head per action dimension, so that it serves discrete,
+// What all dimensions of an action are.
+enum class DistributionKind { kCategorical, kGaussian, kMixed };
+
+// The distribution of an action: one part per dimension, independent of each other. A categorical head serves discrete,
 // multi-discrete and binned continuous actions alike.
-enum class DistributionKind { kCategorical, kGaussian };
-
 struct DistributionSpec {
-  DistributionKind kind = DistributionKind::kCategorical;
-  std::vector<std::int64_t> choices;  // categorical: choices per dimension
-  std::size_t dims = 0;               // action dimensions
+  std::vector<std::int64_t> choices;  // per action dimension: logits of a categorical head; 0: a gaussian
+  bool masked = false;                // states say which choices are valid
 
-  // Network outputs per sample: all heads' logits, or the means.
+  std::size_t dims() const { return choices.size(); }
+  DistributionKind kind() const;
+  // Network outputs per sample, dimension after dimension: the logits of a head, or a gaussian's mean.
   std::size_t outputs() const;
-  // Parameters beside the network: the gaussian's log standard deviations.
-  std::size_t extra_parameters() const { return kind == DistributionKind::kGaussian ? dims : 0; }
+  // Parameters beside the network: the gaussians' log standard deviations.
+  std::size_t extra_parameters() const;
+  // Values of a mask per sample: one for each choice of each head, in order; not zero where it is valid.
+  std::size_t mask_size() const { return outputs() - extra_parameters(); }
 };
 
 inline constexpr double kMinLogStd = -5.0, kMaxLogStd = 2.0;
@@ -36,8 +41,11 @@ struct DistributionView {
 };
 
 // Whether every action [rows, dims] is one that can be taken: a finite number, and one of the choices where there are
-// any. For data that was read: log_prob_and_entropy takes a choice as an index.
+// any; no `choices`: all are numbers. For data that was read: log_prob_and_entropy takes a choice as an index.
 bool possible_actions(std::span<const std::int64_t> choices, std::span<const float> actions);
+
+// Whether every head has a valid choice; mask_row [mask_size()]. What follows may only be asked where this is so.
+bool any_valid(const DistributionSpec& spec, const std::uint8_t* mask_row);
 
 // What the loss says of each sample; the distribution turns it into gradients by its outputs and extra parameters.
 template <class T>
@@ -57,8 +65,9 @@ class EvaluatedDistribution {
  public:
   EvaluatedDistribution(const DistributionSpec& spec, std::size_t max_rows);
 
-  // Before all else; what `pi` points to must stay.
-  void evaluate(const DistributionView<T>& pi, std::size_t rows);
+  // Before all else; what `pi` and `mask` point to must stay. mask [rows, mask_size()] may be null: all choices are
+  // valid. Others have probability zero, also in entropy, divergence and gradient.
+  void evaluate(const DistributionView<T>& pi, std::size_t rows, const std::uint8_t* mask = nullptr);
 
   void log_prob(const T* actions, T* out) const;                         // [rows, dims] of actions [rows, dims]
   void entropy(T* out) const;                                            // [rows] over all dimensions
@@ -66,22 +75,27 @@ class EvaluatedDistribution {
   void gradient(const T* actions, const DistributionLoss<T>& loss, T* d_outputs, std::span<T> d_extra) const;
 
  private:
-  bool categorical() const { return spec_.kind == DistributionKind::kCategorical; }
-  void gaussian_gradient(const T* actions, const DistributionLoss<T>& loss, T* d_outputs, std::span<T> d_extra) const;
+  GaussianTerms<T> gaussian(std::size_t row, std::size_t output, std::size_t extra) const {
+    return {pi_.outputs[row * outputs_ + output], pi_.extra[extra], inverse_std_[extra]};
+  }
+  void apply_mask();
 
   DistributionSpec spec_;
+  DistributionKind kind_;
   std::size_t outputs_ = 0, rows_ = 0;
   DistributionView<T> pi_;
+  const std::uint8_t* mask_ = nullptr;
   AlignedVector<T> p_, log_p_;   // [rows, outputs] categorical
-  std::vector<T> head_entropy_;  // [rows, dims] categorical
-  std::vector<T> inverse_std_;   // [dims] gaussian
+  std::vector<T> head_entropy_;  // [rows, dims] categorical; zero where a dimension is gaussian
+  std::vector<T> inverse_std_;   // [extra_parameters()] gaussian
 };
 
-// One action and its log-prob per dimension, for one row of outputs.
+// One action and its log-prob per dimension, for one row of outputs; mask [rows, mask_size()] may be null.
 void sample_action(const DistributionSpec& spec, const DistributionView<float>& pi, std::size_t row,
-                   RandomStream& random, std::span<float> action, std::span<float> log_prob);
+                   RandomStream& random, std::span<float> action, std::span<float> log_prob,
+                   const std::uint8_t* mask = nullptr);
 // The most likely action.
 void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi, std::size_t row,
-                 std::span<float> action);
+                 std::span<float> action, const std::uint8_t* mask = nullptr);
 
 }  // namespace gipo

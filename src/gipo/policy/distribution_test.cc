@@ -9,8 +9,8 @@
 namespace gipo {
 namespace {
 
-const DistributionSpec kHeads{DistributionKind::kCategorical, {2, 3}, 2};
-const DistributionSpec kGaussian{DistributionKind::kGaussian, {}, 2};
+const DistributionSpec kHeads{{2, 3}};
+const DistributionSpec kGaussian{{0, 0}};
 
 // One state, one action.
 template <class T>
@@ -104,7 +104,7 @@ TEST(Distribution, KlDivergenceMatchesItsDefinition) {
   }
   EXPECT_NEAR(kl, expected, 1e-12);
 
-  const DistributionSpec one{DistributionKind::kGaussian, {}, 1};
+  const DistributionSpec one{{0}};
   const std::vector<double> mp = {0.5}, mq = {-0.2}, sp = {0.2}, sq = {-0.4};
   kl = divergence(one, {mq.data(), sq}, {mp.data(), sp});
   expected = 0;

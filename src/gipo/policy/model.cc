@@ -12,33 +12,44 @@
 namespace gipo {
 namespace {
 
+// Whether every dimension that is a number has bounds.
 bool bounded(const ActionSpace& action) {
-  const auto finite = [](double v) { return std::isfinite(v); };
-  return std::all_of(action.low.begin(), action.low.end(), finite) &&
-         std::all_of(action.high.begin(), action.high.end(), finite);
+  for (std::size_t d = 0; d < action.dims(); ++d) {
+    if (action.continuous(d) && !(std::isfinite(action.low[d]) && std::isfinite(action.high[d]))) return false;
+  }
+  return true;
+}
+
+// Which of the distributions that options name fit actions of this kind.
+void check_fit(const PolicyOptions& options, const EnvSpec& env) {
+  const std::string& wanted = options.distribution;
+  const auto refuse_if = [&](bool unfit, const char* why) {
+    if (unfit) throw Error(fmt::format("policy.distribution = \"{}\" does not fit {}: {}", wanted, env.id, why));
+  };
+  switch (env.action.kind) {
+    case ActionSpace::Kind::kDiscrete:
+    case ActionSpace::Kind::kMultiDiscrete:
+      refuse_if(wanted == "gaussian" || wanted == "binned", "its actions are discrete; wanted auto or categorical");
+      break;
+    case ActionSpace::Kind::kBox:
+      refuse_if(wanted == "categorical", "its actions are continuous; wanted auto, gaussian or binned");
+      refuse_if(wanted == "binned" && !bounded(env.action), "its action range is unbounded; wanted auto or gaussian");
+      break;
+    case ActionSpace::Kind::kComposed:
+      refuse_if(wanted == "gaussian", "a part of its actions is a choice; wanted auto or binned");
+      refuse_if(wanted == "categorical", "a part of its actions is a number; wanted auto or binned");
+      refuse_if(wanted == "binned" && !bounded(env.action), "its action range is unbounded; wanted auto");
+      break;
+  }
 }
 
 DistributionSpec make_distribution(const PolicyOptions& options, const EnvSpec& env) {
-  const bool box = env.action.kind == ActionSpace::Kind::kBox;
-  const auto refuse = [&](const std::string& why) {
-    throw Error(fmt::format("policy.distribution = \"{}\" does not fit {}: {}", options.distribution, env.id, why));
-  };
+  check_fit(options, env);
   DistributionSpec spec;
-  spec.dims = env.action.dims();
-  if (!box) {
-    if (options.distribution == "gaussian" || options.distribution == "binned") {
-      refuse("its actions are discrete; wanted auto or categorical");
-    }
-    spec.choices = env.action.choices;
-    return spec;
-  }
-  if (options.distribution == "categorical") refuse("its actions are continuous; wanted auto, gaussian or binned");
-  if (options.distribution == "binned") {
-    if (!bounded(env.action)) refuse("its action range is unbounded; wanted auto or gaussian");
-    spec.choices.assign(spec.dims, options.bins);
-    return spec;
-  }
-  spec.kind = DistributionKind::kGaussian;
+  spec.choices = env.action.choices;
+  spec.choices.resize(env.action.dims());
+  if (options.distribution == "binned")
+    std::replace(spec.choices.begin(), spec.choices.end(), std::int64_t{0}, options.bins);
   return spec;
 }
 
@@ -73,16 +84,16 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
 }
 
 void to_env_action(const ModelSpec& spec, std::span<const float> action, std::span<double> env_action) {
-  if (spec.action.kind != ActionSpace::Kind::kBox) {
-    std::copy(action.begin(), action.end(), env_action.begin());
-    return;
-  }
-  const bool binned = spec.distribution.kind == DistributionKind::kCategorical;
   for (std::size_t d = 0; d < action.size(); ++d) {
-    const double low = spec.action.low[d], high = spec.action.high[d], a = action[d];
-    if (binned) {
+    const double a = action[d];
+    if (!spec.action.continuous(d)) {
+      env_action[d] = a;
+      continue;
+    }
+    const double low = spec.action.low[d], high = spec.action.high[d];
+    if (const std::int64_t bins = spec.distribution.choices[d]; bins > 0) {
       // The last bin is the bound itself, also where rounding would put it beyond.
-      env_action[d] = std::min(low + (high - low) * a / static_cast<double>(spec.distribution.choices[d] - 1), high);
+      env_action[d] = std::min(low + (high - low) * a / static_cast<double>(bins - 1), high);
     } else if (std::isfinite(low) && std::isfinite(high)) {
       env_action[d] = std::clamp(low + (high - low) * 0.5 * (a + 1.0), low, high);
     } else {

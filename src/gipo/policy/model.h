@@ -71,7 +71,7 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
 // Throws Error, naming `where`, when a tensor is missing or of another shape.
 Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where);
 
-const char* name_of(ActionSpace::Kind kind);  // "discrete", "multi_discrete", "box"
+const char* name_of(ActionSpace::Kind kind);  // "discrete", "multi_discrete", "box", "composed"
 
 // A policy as its file alone describes it: no config, and the task need not be there.
 struct SavedPolicy {

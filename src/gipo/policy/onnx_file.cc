@@ -28,7 +28,7 @@ constexpr std::uint32_t kShapeDim = 1, kDimValue = 1, kDimName = 2;
 constexpr int kFloatAttribute = 1, kIntAttribute = 2;
 constexpr int kIrVersion = 8, kOpset = 17;  // LayerNormalization came with 17
 
-enum class Element { kFloat = 1, kInt64 = 7 };
+enum class Element { kFloat = 1, kInt64 = 7, kBool = 9 };
 
 using Dims = std::vector<std::int64_t>;
 constexpr std::int64_t kRows = -1;  // any number
@@ -163,31 +163,72 @@ void network(Graph& g, const ModelSpec& spec, std::span<const float> parameters,
   }
 }
 
-// The index of the largest logit of every head, [N, dims]; `output` names it where it is not empty.
-std::string choices(Graph& g, const DistributionSpec& spec, const std::string& output) {
-  const std::vector<std::string> named = output.empty() ? std::vector<std::string>{} : std::vector{output};
-  if (spec.dims == 1) return g.node("ArgMax", {"logits"}, {whole("axis", 1), whole("keepdims", 1)}, named);
+std::string concatenated(Graph& g, const std::vector<std::string>& parts, const std::string& output = "") {
+  return g.node("Concat", parts, {whole("axis", 1)}, output.empty() ? std::vector<std::string>{} : std::vector{output});
+}
+
+// The logits from which the best are chosen: those of choices that are not valid are very low.
+std::string valid_logits(Graph& g, const DistributionSpec& spec) {
+  if (!spec.masked) return "logits";
+  g.input("action_mask", Element::kBool, {kRows, static_cast<std::int64_t>(spec.mask_size())});
+  const std::string low = g.constant<float>("masked_logit", {}, {&kMaskedLogit<float>, 1});
+  return g.node("Where", {"action_mask", "logits", low});
+}
+
+// The index of the largest logit of every head, each [N, 1].
+std::vector<std::string> best_choices(Graph& g, const DistributionSpec& spec, const std::string& logits) {
+  std::vector<std::int64_t> sizes;
   std::vector<std::string> heads, best;
-  for (std::size_t d = 0; d < spec.dims; ++d) heads.push_back(fmt::format("logits.{}", d));
-  const std::string sizes = g.constant<std::int64_t>("choices", {static_cast<std::int64_t>(spec.dims)}, spec.choices);
-  g.node("Split", {"logits", sizes}, {whole("axis", 1)}, heads);
+  for (std::size_t d = 0; d < spec.dims(); ++d) {
+    if (spec.choices[d] == 0) continue;
+    sizes.push_back(spec.choices[d]);
+    heads.push_back(fmt::format("logits.{}", d));
+  }
+  if (heads.size() == 1) {
+    heads = {logits};
+  } else {
+    const auto count = static_cast<std::int64_t>(sizes.size());
+    g.node("Split", {logits, g.constant<std::int64_t>("choices", {count}, sizes)}, {whole("axis", 1)}, heads);
+  }
   for (const std::string& head : heads) {
     best.push_back(g.node("ArgMax", {head}, {whole("axis", 1), whole("keepdims", 1)}));
   }
-  return g.node("Concat", best, {whole("axis", 1)}, named);
+  return best;
 }
 
-// to_env_action: x * factor + offset, then within the bounds, as the task takes it.
-void box_action(Graph& g, const ModelSpec& spec, const std::string& x) {
-  std::vector<float> factor, offset, low(spec.action.low.begin(), spec.action.low.end()),
-      high(spec.action.high.begin(), spec.action.high.end());
-  const bool binned = spec.distribution.kind == DistributionKind::kCategorical;
+std::string as_float(Graph& g, const std::string& x) {
+  return g.node("Cast", {x}, {whole("to", static_cast<int>(Element::kFloat))});
+}
+
+// The network's outputs, dimension by dimension, as `logits` and `mean`. The names of the means, each [N, 1].
+std::vector<std::string> split_outputs(Graph& g, const DistributionSpec& spec) {
+  std::vector<std::int64_t> sizes;
+  std::vector<std::string> all, logits, means;
+  for (std::size_t d = 0; d < spec.dims(); ++d) {
+    sizes.push_back(std::max<std::int64_t>(spec.choices[d], 1));
+    all.push_back(fmt::format("output.{}", d));
+    (spec.choices[d] > 0 ? logits : means).push_back(all.back());
+  }
+  const auto dims = static_cast<std::int64_t>(spec.dims());
+  g.node("Split", {"outputs", g.constant<std::int64_t>("sizes", {dims}, sizes)}, {whole("axis", 1)}, all);
+  concatenated(g, logits, "logits");
+  concatenated(g, means, "mean");
+  return means;
+}
+
+// to_env_action: x * factor + offset, then within the bounds, as the task takes it. A choice stays as it is.
+void env_action(Graph& g, const ModelSpec& spec, const std::string& x) {
+  std::vector<float> factor, offset, low, high;
   for (std::size_t d = 0; d < spec.action.dims(); ++d) {
-    const double from = spec.action.low[d], width = spec.action.high[d] - from;
+    const bool number = spec.action.continuous(d), binned = spec.distribution.choices[d] > 0;
+    const double from = number ? spec.action.low[d] : -HUGE_VAL, to = number ? spec.action.high[d] : HUGE_VAL;
+    const double width = to - from;
     const bool bounded = std::isfinite(width);
     const double units = binned ? static_cast<double>(spec.distribution.choices[d] - 1) : 2.0;
     factor.push_back(static_cast<float>(bounded ? width / units : 1.0));
     offset.push_back(static_cast<float>(!bounded ? 0.0 : binned ? from : from + 0.5 * width));
+    low.push_back(static_cast<float>(from));
+    high.push_back(static_cast<float>(to));
   }
   std::string a = g.node("Mul", {x, g.constant("action.factor", factor)});
   a = g.node("Add", {a, g.constant("action.offset", offset)});
@@ -195,43 +236,59 @@ void box_action(Graph& g, const ModelSpec& spec, const std::string& x) {
   g.node("Min", {a, g.constant("action.high", high)}, {}, {"action"});
 }
 
+// The numbers of all dimensions, choices beside means, [N, dims].
+std::string mixed_numbers(Graph& g, const DistributionSpec& spec) {
+  const std::vector<std::string> means = split_outputs(g, spec);
+  const std::vector<std::string> best = best_choices(g, spec, valid_logits(g, spec));
+  std::vector<std::string> numbers;
+  auto mean = means.begin(), choice = best.begin();
+  for (const std::int64_t n : spec.choices) numbers.push_back(n > 0 ? as_float(g, *choice++) : *mean++);
+  return concatenated(g, numbers);
+}
+
+// The output `action`, from the network's outputs.
+void action(Graph& g, const ModelSpec& spec) {
+  const DistributionSpec& distribution = spec.distribution;
+  const DistributionKind kind = distribution.kind();
+  const auto dims = static_cast<std::int64_t>(distribution.dims());
+  if (kind == DistributionKind::kGaussian) {
+    env_action(g, spec, "mean");
+  } else if (kind == DistributionKind::kMixed) {
+    env_action(g, spec, mixed_numbers(g, distribution));
+  } else if (const std::string logits = valid_logits(g, distribution);
+             spec.action.kind == ActionSpace::Kind::kDiscrete) {
+    g.node("ArgMax", {logits}, {whole("axis", 1), whole("keepdims", 0)}, {"action"});
+    return g.output("action", Element::kInt64, {kRows});
+  } else if (spec.action.kind == ActionSpace::Kind::kMultiDiscrete) {
+    concatenated(g, best_choices(g, distribution, logits), "action");
+    return g.output("action", Element::kInt64, {kRows, dims});
+  } else {
+    env_action(g, spec, as_float(g, concatenated(g, best_choices(g, distribution, logits))));
+  }
+  g.output("action", Element::kFloat, {kRows, dims});
+}
+
 }  // namespace
 
 std::string policy_to_onnx(const SavedPolicy& policy) {
   const ModelSpec& spec = policy.model;
-  const DistributionSpec& distribution = spec.distribution;
-  const auto dims = static_cast<std::int64_t>(distribution.dims),
-             outputs = static_cast<std::int64_t>(distribution.outputs());
-  const bool gaussian = distribution.kind == DistributionKind::kGaussian;
+  const DistributionKind kind = spec.distribution.kind();
+  const auto gaussians = static_cast<std::int64_t>(spec.distribution.extra_parameters()),
+             choices = static_cast<std::int64_t>(spec.distribution.mask_size());
   Graph g;
   g.input("observation", Element::kFloat, {kRows, static_cast<std::int64_t>(spec.observation_size)});
   const std::string x = scaled_observation(g, policy.weights.scale);
-  network(g, spec, policy.weights.policy, x, gaussian ? "mean" : "logits");
-
-  switch (spec.action.kind) {
-    case ActionSpace::Kind::kDiscrete:
-      g.node("ArgMax", {"logits"}, {whole("axis", 1), whole("keepdims", 0)}, {"action"});
-      g.output("action", Element::kInt64, {kRows});
-      break;
-    case ActionSpace::Kind::kMultiDiscrete:
-      choices(g, distribution, "action");
-      g.output("action", Element::kInt64, {kRows, dims});
-      break;
-    case ActionSpace::Kind::kBox:
-      box_action(
-          g, spec,
-          gaussian ? "mean"
-                   : g.node("Cast", {choices(g, distribution, "")}, {whole("to", static_cast<int>(Element::kFloat))}));
-      g.output("action", Element::kFloat, {kRows, dims});
-      break;
-    case ActionSpace::Kind::kComposed:
-      throw Error("a policy with composed actions cannot be written as ONNX");
-  }
-  g.output(gaussian ? "mean" : "logits", Element::kFloat, {kRows, outputs});
-  if (gaussian) {
-    const std::span<const float> log_std = std::span(policy.weights.policy).last(distribution.dims);
-    g.node("Identity", {g.constant<float>("policy.log_std", {dims}, log_std)}, {}, {"log_std"});
-    g.output("log_std", Element::kFloat, {dims});
+  network(g, spec, policy.weights.policy, x,
+          kind == DistributionKind::kGaussian ? "mean"
+          : kind == DistributionKind::kMixed  ? "outputs"
+                                              : "logits");
+  action(g, spec);
+  if (choices > 0) g.output("logits", Element::kFloat, {kRows, choices});
+  if (gaussians > 0) {
+    g.output("mean", Element::kFloat, {kRows, gaussians});
+    const std::span<const float> log_std = std::span(policy.weights.policy).last(spec.distribution.extra_parameters());
+    g.node("Identity", {g.constant<float>("policy.log_std", {gaussians}, log_std)}, {}, {"log_std"});
+    g.output("log_std", Element::kFloat, {gaussians});
   }
   std::vector<std::pair<std::string, std::string>> metadata = {{"env", policy.env_id},
                                                                {"version", std::to_string(policy.weights.version)}};

@@ -44,7 +44,8 @@ std::string policy_options(const PolicyOptions& options) {
 
 constexpr std::pair<ActionSpace::Kind, const char*> kKinds[] = {{ActionSpace::Kind::kDiscrete, "discrete"},
                                                                 {ActionSpace::Kind::kMultiDiscrete, "multi_discrete"},
-                                                                {ActionSpace::Kind::kBox, "box"}};
+                                                                {ActionSpace::Kind::kBox, "box"},
+                                                                {ActionSpace::Kind::kComposed, "composed"}};
 
 // JSON knows no infinity: a bound that there is not is null.
 std::string action_to_json(const ActionSpace& action) {
@@ -63,17 +64,20 @@ ActionSpace action_from_json(const std::string& text) {
   action.choices = json.at("choices").get<std::vector<std::int64_t>>();
   for (const auto& v : json.at("low")) action.low.push_back(v.is_null() ? -HUGE_VAL : v.get<double>());
   for (const auto& v : json.at("high")) action.high.push_back(v.is_null() ? HUGE_VAL : v.get<double>());
-  const bool box = action.kind == ActionSpace::Kind::kBox;
-  bool whole = known && action.dims() > 0 && action.low.size() == action.high.size() && box == action.choices.empty();
-  for (const std::int64_t n : action.choices) whole = whole && n > 0 && n <= 65536;
+  const bool box = action.kind == ActionSpace::Kind::kBox, composed = action.kind == ActionSpace::Kind::kComposed;
+  bool whole = known && action.dims() > 0 && action.low.size() == action.high.size() && box == action.choices.empty() &&
+               (!composed || action.low.size() == action.dims());
+  for (const std::int64_t n : action.choices) whole = whole && n >= (composed ? 0 : 1) && n <= 65536;
   for (std::size_t d = 0; whole && d < action.low.size(); ++d) whole = action.low[d] <= action.high[d];
   if (!whole) throw std::invalid_argument("not an action space");
   return action;
 }
 
 std::string in_words(const DistributionSpec& spec) {
-  return spec.kind == DistributionKind::kGaussian ? "gaussian"
-                                                  : fmt::format("categorical {}", fmt::join(spec.choices, ","));
+  const DistributionKind kind = spec.kind();
+  if (kind == DistributionKind::kGaussian) return "gaussian";
+  return fmt::format("{} {}", kind == DistributionKind::kMixed ? "composed" : "categorical",
+                     fmt::join(spec.choices, ","));
 }
 
 }  // namespace

@@ -25,12 +25,12 @@ class Evaluator {
         success_(episodes_),
         inference_(model, evaluated_together(task.episodes)),
         env_observation_(model.observation_size),
-        action_(model.distribution.dims),
-        log_prob_(model.distribution.dims) {
+        action_(model.distribution.dims()),
+        log_prob_(model.distribution.dims()) {
     for (std::unique_ptr<Env>& env :
          make_envs(task.spec, task.env, task.env_options,
                    {evaluated_together(task.episodes), evaluation_workers(), false, task.stop})) {
-      places_.push_back({std::move(env), RandomStream(), std::vector<double>(model.distribution.dims),
+      places_.push_back({std::move(env), RandomStream(), std::vector<double>(model.distribution.dims()),
                          std::vector<float>(model.observation_size)});
     }
   }
