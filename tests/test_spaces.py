@@ -104,7 +104,7 @@ def test_actions_of_raw_observations_are_in_the_space(observation, action):
     assert vector.batch_space(env.action_space, 64).contains(actions)
     for i, one in enumerate(vector.iterate(vector.batch_space(env.action_space, 64), actions)):
         assert same(one, policy.act(seen[i]), rounding=policy.action_kind == "box"), (one, policy.act(seen[i]))
-    flat = np.array([gymnasium.spaces.flatten(env.observation_space, obs) for obs in seen[:64]], dtype=np.float32)
+    flat = np.array([sample_envs.as_row(env.observation_space, obs) for obs in seen[:64]])
     assert np.array_equal(policy.flatten(batch), flat) and same(policy.act(flat), actions)
     assert_onnx_agrees(policy, batch)
 
@@ -128,19 +128,23 @@ def test_what_is_no_observation_is_refused_by_its_key():
             for word in ("python:sample_envs:Spaced: ", *words):
                 assert word in str(raised.value)
 
-    refused(good | {"z": np.zeros((2, 3))}, "the observation['z'] is shape (2, 3)", "wanted numbers of shape (2, 2)")
-    refused(good | {"z": np.full((2, 2), np.nan)}, "the observation['z'] holds nan at index 0: wanted finite numbers")
-    refused(good | {"z": np.full((2, 2), 1e300)}, "the observation['z'] holds inf at index 0")
-    refused(good | {"a": 2}, "the observation['a'] is [[2]]: wanted choices from [-1] on, [3] of them")
+    refused(good | {"z": np.zeros((2, 3))}, "the observation['z'] is float64 of shape (2, 3)", "wanted uint8 of shape (2, 2)")
+    refused(good | {"z": np.zeros((2, 2))}, "the observation['z'] is float64 of shape (2, 2)", "wanted uint8")
+    refused(good | {"z": np.full((2, 2), 256)}, "the observation['z'] is int64 from 256 to 256: wanted uint8, 0 to 255")
+    refused(good | {"a": 2}, "the observation['a'] is 2: wanted choices from -1 on, 3 of them")
     refused(good | {"inner": {"pair": (inner["pair"][0], [0, 1, 1])}}, "the observation['inner']['pair'][1] is [0, 1, 1]")
     refused({"z": good["z"]}, "wanted a dict with ['z', 'a', 'inner']")
     refused(good | {"inner": 3}, "the observation['inner'] is 3: wanted a dict with ['pair']")
-    refused(good | {"a": np.nan}, "the observation['a'] is [[nan]]: wanted choices")
+    refused(good | {"a": np.nan}, "the observation['a'] is nan, float64 of shape (): wanted int32")
     refused(good | {"a": "left"}, "the observation['a'] is 'left'")
-    batch = {"z": np.zeros((3, 2, 2)), "a": np.zeros(2, int), "inner": {"pair": (np.ones((3, 2)), np.ones((3, 2)))}}
-    refused(batch, "the observation['a'] is shape (2,)")
+    batch = {"z": np.zeros((3, 2, 2), int), "a": np.zeros(2, int), "inner": {"pair": (np.ones((3, 2)), np.ones((3, 2)))}}
+    refused(batch, "the observation['a'] is int64 of shape (2,)")
     refused(np.zeros(7), "the observation is array(")
     refused(None, "the observation is None")
+    policy, env = trained("tuple", "row", **{"run.name": "other"})
+    good = env.observation_space.sample()
+    refused((good[0], np.full((2, 2), np.nan), good[2]), "the observation[1] holds nan at index 0: wanted finite numbers")
+    refused((good[0], np.full((2, 2), 1e300), good[2]), "the observation[1] holds inf at index 0")
 
 
 def test_numbers_that_are_not_finite_are_refused():

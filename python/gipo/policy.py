@@ -28,7 +28,6 @@ class Policy:
             self._spaces = Spaces(described, self.observation_size, self._core.action_dims) if described else None
         except ValueError as error:
             raise _core.ConfigError(f"{fspath(run)}: {error}") from None
-        # Whether an observation is the networks' input as it is.
         self._is_row = self._spaces is None or self._spaces.takes_rows
 
     @property
@@ -119,8 +118,8 @@ class Policy:
         else:
             try:
                 rows, single = self._spaces.rows(obs)
-            except worker.Mistake as mistake:
-                raise _core.ConfigError(f"{self.env}: {mistake}") from None
+            except worker.Misfit as misfit:
+                raise _core.ConfigError(f"{self.env}: the observation{misfit.place} {misfit.text}") from None
             with np.errstate(over="ignore"):
                 rows = np.ascontiguousarray(rows, dtype=np.float32)
         if not np.isfinite(rows).all():

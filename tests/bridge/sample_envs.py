@@ -158,6 +158,16 @@ ACTIONS = {
 }  # fmt: skip
 
 
+def as_row(space, value):
+    """What networks read of an observation: as gymnasium.spaces.flatten has it, but images from 0 to 1."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return np.concatenate([as_row(part, value[key]) for key, part in parts])
+    row = np.asarray(spaces.flatten(space, value), dtype=np.float32)
+    image = isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 2
+    return row / np.float32(255) if image else row
+
+
 class Spaced(Base):
     """Any spaces; its observations are random."""
 

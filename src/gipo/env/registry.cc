@@ -63,6 +63,7 @@ std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t>
   std::unique_ptr<Env> env = task.make(resolve_options(id, task.spec.options, options));
   GIPO_CHECK(env != nullptr && env->spec().id == id);
   if (time_limit) env->spec_.time_limit = *time_limit;
+  env->spec_.fields = plain_fields(env->spec_.observation_size);
   return env;
 }
 
