@@ -175,6 +175,31 @@ def test_actions_of_every_space_are_in_it(gipo, name):
         gipo.train(name + distribution, {"env.id": SAMPLES + name, "policy.distribution": distribution})
 
 
+# Fields, roles and masks.
+
+
+def test_masks_of_info_have_to_be_asked_for(gipo):
+    for mask in ("auto", "info"):
+        gipo.train(mask, {"env.id": "gymnasium:Taxi-v4", "env.mask": mask})
+
+
+@pytest.mark.parametrize("name, options, code, words", [
+    ("WithRoles", {"env.critic_fields": "state"}, 0, ""),
+    ("WithRoles", {"env.critic_fields": "stat"}, 2, "env.critic_fields = stat: python:sample_envs:WithRoles has no field stat; "
+                                                    "its fields: action_mask, camera, state"),
+    ("WithRoles", {"env.mask": "camera"}, 2, "the observation['camera'], the mask of actions (env.mask), is uint8 of shape (2, 2): "
+                                             "wanted uint8 of shape (2,), one value for each choice of the action"),
+    ("WithRoles", {"env.mask": "none"}, 0, ""),
+    ("Base", {"env.mask": "info"}, 2, "info['action_mask'] of reset of environment 0 is missing: wanted a mask of shape (2,)"),
+    ("Continuous", {"env.mask": "info"}, 2, "has no choices; wanted none"),
+    ("ShortMask", {}, 0, ""),
+    ("ShortMask", {"env.mask": "info"}, 1, "is int8 of shape (1,): wanted uint8 of shape (2,), one value for each choice"),
+])  # fmt: skip
+def test_roles_of_fields_are_given_or_refused_by_name(gipo, name, options, code, words):
+    done = gipo("train", "--quiet", *settings(TINY | {"env.id": SAMPLES + name} | options))
+    assert done.returncode == code and words in done.stderr, done.stderr
+
+
 # Faults of the environment: named, exit 2, nothing left behind.
 
 
@@ -194,6 +219,7 @@ def test_actions_of_every_space_are_in_it(gipo, name):
     (SAMPLES + "SequenceInside", ["the action space['tool'] is Sequence(", "a Sequence: wanted Box"]),
     (SAMPLES + "SequenceAction", ["the action space is", "a Sequence: wanted Box"]),
     (SAMPLES + "WrongChoice", ["the observation of reset of environment 0 is 4: wanted choices from 0 on, 4 of them"]),
+    (SAMPLES + "FloatImage", ["the observation of step 1 of environment 0 is float64 of shape (2, 2): wanted uint8 of shape"]),
     (SAMPLES + "RaisesAtStep", ["step raised RuntimeError", "sample_envs.py", "the wheel came off"]),
     (SAMPLES + "DiesAtOnce", ["exit code 3", "these are my last words"]),
     (SAMPLES + "raises", ["raises raised ValueError", "no robot is connected"]),

@@ -13,6 +13,7 @@ import safetensors
 import safetensors.numpy
 from conftest import TINY
 from gipo import worker
+from gipo.spaces import Spaces
 
 HERE = Path(__file__).resolve().parent / "bridge"
 sys.path.insert(0, str(HERE))
@@ -24,7 +25,8 @@ OPTIONS = TINY | {"policy.hidden": [8], "learner.updates": 4, "staleness.actors"
 PAIRS = [
     ("row", "row"), ("image", "square of doubles"), ("number", "halves"), ("choice", "choice"), ("choices", "choices"),
     ("bits", "number"), ("square of bits", "bits"), ("dict", "dict"), ("tuple", "tuple"), ("row", "bytes"),
-    ("dict", "integers"), ("choice", "any integers"), ("row", "doubles"),
+    ("dict", "integers"), ("choice", "any integers"), ("row", "doubles"), ("bytes", "choice"), ("integers", "choice"),
+    ("large", "choice"), ("camera", "row"), ("nested", "choice"),
 ]  # fmt: skip
 assert {a for a, _ in PAIRS} == set(sample_envs.OBSERVATIONS) and {b for _, b in PAIRS} == set(sample_envs.ACTIONS)
 
@@ -145,6 +147,37 @@ def test_what_is_no_observation_is_refused_by_its_key():
     good = env.observation_space.sample()
     refused((good[0], np.full((2, 2), np.nan), good[2]), "the observation[1] holds nan at index 0: wanted finite numbers")
     refused((good[0], np.full((2, 2), 1e300), good[2]), "the observation[1] holds inf at index 0")
+
+
+def test_composed_actions_are_in_the_space():
+    space = gymnasium.spaces.Dict({"gear": gymnasium.spaces.Discrete(5, start=1), "wheels": gymnasium.spaces.Box(-1, 1, (3,))})
+    described = {"observation": worker.describe_space(gymnasium.spaces.Box(-1, 1, (2,))),
+                 "action": worker.describe_space(space)}  # fmt: skip
+    made = Spaces(json.dumps(described), 2, 4)
+    numbers = np.array([[4, 0.25, -1, 1], [0, 0.5, 0.1, -0.1]])
+    one, both = made.actions(numbers[:1], True), made.actions(numbers, False)
+    assert space.contains(one) and one["gear"] == 5 and np.array_equal(one["wheels"], np.float32([0.25, -1, 1]))
+    assert gymnasium.vector.utils.batch_space(space, 2).contains(both)
+    assert worker.describe_action(space) == {
+        "kind": "composed", "choices": [5, 0, 0, 0], "low": [0, -1, -1, -1], "high": [0, 1, 1, 1]}  # fmt: skip
+
+
+def test_what_the_policy_does_not_see_may_be_missing():
+    run = library.train(OPTIONS | {"env.critic_fields": "state"}, sample_envs.WithRoles, progress=False)
+    policy = run.policy()
+    assert policy.spaces["roles"] == {"action_mask": "mask", "state": "critic"}
+    env = sample_envs.WithRoles()
+    whole, _ = env.reset(seed=1)
+    # The policy's numbers come first, an image from 0 to 1; a mask is among no numbers.
+    assert np.array_equal(policy.flatten(whole), np.float32([0.2] * 4 + whole["state"].tolist()))
+    seen = {"camera": whole["camera"]}
+    assert np.array_equal(policy.flatten(seen), np.float32([0.2] * 4 + [0] * 3))
+    assert env.action_space.contains(policy.act(seen))
+    assert policy.flatten({"camera": np.stack([whole["camera"]] * 3)}).shape == (3, 7)
+    with pytest.raises(library.ConfigError, match="wanted a dict with .*'camera'"):
+        policy.act({"state": whole["state"]})
+    with pytest.raises(library.ConfigError, match="wanted a dict with"):
+        policy.act(seen | {"other": 3})
 
 
 def test_numbers_that_are_not_finite_are_refused():

@@ -119,14 +119,14 @@ class Policy:
             try:
                 rows, single = self._spaces.rows(obs)
             except worker.Misfit as misfit:
-                raise _core.ConfigError(f"{self.env}: the observation{misfit.place} {misfit.text}") from None
+                raise _core.ConfigError(f"{self.env}: {misfit.part} {misfit.text}") from None
             with np.errstate(over="ignore"):
                 rows = np.ascontiguousarray(rows, dtype=np.float32)
         if not np.isfinite(rows).all():
             row, column = np.argwhere(~np.isfinite(rows))[0]
-            keys, index = self._spaces.place(int(column)) if self._spaces else ("", column)
+            part, index = self._spaces.place(int(column)) if self._spaces else ("the observation", column)
             raise _core.ConfigError(
-                f"{self.env}: the observation{keys} holds {rows[row, column]} at index {index}"
+                f"{self.env}: {part} holds {rows[row, column]} at index {index}"
                 f"{'' if single else f' of row {row}'}: wanted finite numbers"
             )
         return rows, single

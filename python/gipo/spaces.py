@@ -100,6 +100,17 @@ def _action_numbers(space: Any) -> int:
     return math.prod(space.shape)
 
 
+def fields_with(fields: worker.Fields, roles: dict[str, str]) -> worker.Fields:
+    """Those of an observation space, with the roles that a file says; what only a critic or nobody sees may be missing."""
+    for field in fields.all:
+        if roles.get(field.name) == "mask":
+            field.become_mask()
+        elif roles.get(field.name) == "critic":
+            field.role = "critic"
+    fields.let_missing()
+    return fields
+
+
 class Spaces:
     """Those of one policy. Raises ValueError where the description is damaged or is not that of its sizes."""
 
@@ -107,9 +118,10 @@ class Spaces:
         try:
             self.described = json.loads(text)
             self.observation, self.action = (make_space(self.described[n]) for n in ("observation", "action"))
-            self._fields = worker.Fields(self.observation)
+            self._fields = fields_with(worker.Fields(self.observation), self.described.get("roles", {}))
             self._encoder = _core.Encoder(self._fields.described())
-            fits = self._encoder.size == observation_size and _action_numbers(self.action) == action_dims
+            seen = any(field.role == "policy" for field in self._fields.all)
+            fits = seen and self._encoder.size == observation_size and _action_numbers(self.action) == action_dims
         except worker.Mistake as mistake:
             raise ValueError(f"the description of its spaces is damaged: {mistake}") from None
         except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, AttributeError) as error:
@@ -130,7 +142,7 @@ class Spaces:
             return np.reshape(obs, (-1, self.size)), np.ndim(obs) == 1
         batch = self._batch_of(obs)
         with np.errstate(over="ignore"):
-            columns = [np.ascontiguousarray(value, field.dtype)
+            columns = [np.require(value, field.dtype, "CA")
                        for field, value in zip(self._fields.all, self._fields.values(obs, batch))]  # fmt: skip
         return self._encoder.rows(columns, 1 if batch is None else batch), batch is None
 
@@ -139,12 +151,12 @@ class Spaces:
         return self._one(numbers)[0] if single else self._many(numbers)
 
     def place(self, column: int) -> tuple[str, int]:
-        """Where a number of a row stands in the observation: the keys of the part, and its index there."""
+        """Where a number of a row stands: the name of the part of the observation, and its index there."""
         for role in ("policy", "critic"):
             for field in self._fields.all:
                 floats = field.floats() if field.role == role else 0
                 if column < floats:
-                    return field.place, column
+                    return field.part, column
                 column -= floats
         raise IndexError(column)
 

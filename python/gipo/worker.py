@@ -39,11 +39,11 @@ class Mistake(Exception):
 
 
 class Misfit(Exception):
-    """A part of an observation that does not fit its space; says which part and what is wrong with it."""
+    """A part of what an environment returns that does not fit its space: which part it is, and what is wrong with it."""
 
-    def __init__(self, place, text):
-        super().__init__(place, text)
-        self.place, self.text = place, text
+    def __init__(self, part, text):
+        super().__init__(part, text)
+        self.part, self.text = part, text
 
 
 class UserCode(Exception):
@@ -114,12 +114,16 @@ def held_as(dtype):
     return np.dtype(np.uint8 if dtype.kind == "b" else np.int32 if np.can_cast(dtype, np.int32) else np.int64)
 
 
+def part_name(keys):
+    return "the observation" + "".join(f"[{key!r}]" for key in keys)
+
+
 class Field:
     """One array of an observation: what an environment returns under some keys, as the program holds it."""
 
     def __init__(self, space, keys):
         kind, self.space_shape = kind_of(space), tuple(int(n) for n in space.shape or ())
-        self.keys, self.place = keys, "".join(f"[{key!r}]" for key in keys)
+        self.keys, self.part = keys, part_name(keys)
         self.name, self.role = ".".join(map(str, keys)) or "observation", "policy"
         self.shape, self.choices = self.space_shape, None
         if kind in ("Discrete", "MultiDiscrete"):
@@ -131,6 +135,9 @@ class Field:
         else:
             self.dtype = held_as(space.dtype)
         self.sorts = "biuf" if self.dtype.kind == "f" else "biu"  # of numbers that fit
+
+    def become_mask(self):
+        self.role, self.dtype, self.shape = "mask", np.dtype(np.uint8), (math.prod(self.space_shape),)
 
     def described(self):
         choices = [] if self.choices is None else self.choices.ravel().tolist()
@@ -148,19 +155,21 @@ class Field:
         """The value, of one observation or with a batch in front, as the program holds it."""
         before = () if batch is None else (batch,)
         array = as_array(value)
-        if array.shape != before + self.space_shape or array.dtype.kind not in self.sorts:
-            raise Misfit(self.place, f"is {in_words(value, array)}: wanted {self.dtype} of shape {self.space_shape}, as its "
-                         "space says")
+        if array.dtype.kind not in self.sorts or array.shape != before + self.space_shape:
+            raise Misfit(self.part, f"is {in_words(value, array)}: wanted {self.dtype} of shape {before + self.space_shape}, "
+                         "as its space says")
+        if self.role == "mask":
+            return (array != 0).reshape(before + self.shape)
         if self.choices is not None:
             index = array.astype(np.int64) - self.starts
             if not ((index >= 0) & (index < self.choices)).all():
-                raise Misfit(self.place, f"is {array.tolist()}: wanted choices from {self.starts.tolist()} on, "
+                raise Misfit(self.part, f"is {array.tolist()}: wanted choices from {self.starts.tolist()} on, "
                              f"{self.choices.tolist()} of them")
             return index
         if self.dtype.kind != "f" and not np.can_cast(array.dtype, self.dtype):
             info = np.iinfo(self.dtype)
             if array.size and not (info.min <= int(array.min()) and int(array.max()) <= info.max):
-                raise Misfit(self.place, f"is {array.dtype} from {array.min()} to {array.max()}: wanted {self.dtype}, "
+                raise Misfit(self.part, f"is {array.dtype} from {array.min()} to {array.max()}: wanted {self.dtype}, "
                              f"{info.min} to {info.max}")
         return array.reshape(before + self.shape)
 
@@ -177,11 +186,53 @@ def in_words(value, array):
     return sort if isinstance(value, np.ndarray) else f"{value!r:.200}" + (f", {sort}" if array.dtype.kind != "O" else "")
 
 
+class InfoMask:
+    """A mask of actions that comes with info: an array, or one for each part of the action, in its order."""
+
+    name, role, part, choices = "action_mask", "mask", "info['action_mask']", None
+
+    def __init__(self, action_space, size):
+        self.action_space, self.shape, self.dtype = action_space, (size,), np.dtype(np.uint8)
+
+    described, floats = Field.described, Field.floats
+
+    def fit(self, info, batch=None):
+        value = info.get("action_mask") if hasattr(info, "get") else None
+        shape = (() if batch is None else (batch,)) + self.shape
+        if value is None:
+            raise Misfit(self.part, f"is missing: wanted a mask of shape {shape}, as env.mask = info says")
+        array = self.gather(self.action_space, value, shape[:-1])
+        if array.shape != shape or array.dtype.kind not in "biu":
+            raise Misfit(self.part, f"is {in_words(value, array)}: wanted uint8 of shape {shape}, one value for each choice "
+                         "of the action")
+        return array != 0
+
+    def gather(self, space, value, before):
+        """The masks of the parts of an action, one after the other; None leaves all choices of a part."""
+        if value is None:
+            return np.ones((*before, mask_size(space)), np.uint8)
+        kind, parts = kind_of(space), []
+        if kind == "Dict" and hasattr(value, "keys"):
+            parts = [self.gather(part, value[key], before) for key, part in parts_of(space) if key in value]
+        elif kind == "Tuple" and isinstance(value, (tuple, list)) and len(value) == len(space.spaces):
+            parts = [self.gather(part, one, before) for part, one in zip(space.spaces, value)]
+        elif isinstance(value, tuple):  # of a MultiDiscrete
+            parts = [np.atleast_1d(as_array(one)) for one in value]
+        try:
+            return np.concatenate(parts, axis=-1) if parts else as_array(value)
+        except ValueError:
+            return as_array(None)
+
+
+def mask_size(action_space):
+    return sum(entry[0] for entry in action_entries(action_space))
+
+
 class Group:
     """A Dict or Tuple of fields and groups."""
 
     def __init__(self, space, keys):
-        self.kind, self.place = kind_of(space), "".join(f"[{key!r}]" for key in keys)
+        self.kind, self.part = kind_of(space), part_name(keys)
         self.parts = [(key, tree_of(part, (*keys, key))) for key, part in parts_of(space)]
         self.keys = [key for key, _ in self.parts]
         self.known = self.needed = frozenset(self.keys)
@@ -192,7 +243,7 @@ class Group:
         else:
             fits = isinstance(value, (tuple, list)) and len(value) == len(self.keys)
         if not fits:
-            raise Misfit(self.place, f"is {value!r:.200}: wanted a {self.kind.lower()} with {self.keys}")
+            raise Misfit(self.part, f"is {value!r:.200}: wanted a {self.kind.lower()} with {self.keys}")
 
 
 def tree_of(space, keys=()):
@@ -208,22 +259,58 @@ class Fields:
 
     def __init__(self, space):
         self.tree = tree_of(space)
-        self.all = leaves_of(self.tree)
+        self.all, self.info_mask = leaves_of(self.tree), None
         names = [field.name for field in self.all]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise Mistake(f"the observation space has two fields of the name {twice[0]}: wanted other keys")
 
+    def choose_mask(self, wanted, action_space):
+        """By env.mask: which field says what actions are valid, or whether info does."""
+        size, named = mask_size(action_space), {field.name: field for field in self.all}
+        if wanted == "none" or wanted == "auto" and (size == 0 or "action_mask" not in named):
+            return
+        if size == 0:
+            raise Mistake(f"env.mask = {wanted}: the action space {action_space} has no choices; wanted none")
+        if wanted == "info":
+            if "action_mask" in named:
+                raise Mistake("env.mask = info: the observation has a field action_mask of its own; wanted auto")
+            self.info_mask = InfoMask(action_space, size)
+            self.all.append(self.info_mask)
+            return
+        field = named.get("action_mask" if wanted == "auto" else wanted)
+        if field is None:
+            raise Mistake(f"env.mask = {wanted}: the observation has no such field; wanted auto, none, info or one of "
+                          f"{', '.join(named)}")
+        if field.dtype.kind == "f" or field.choices is not None or math.prod(field.shape) != size:
+            sort = "choices" if field.choices is not None else field.dtype
+            raise Mistake(f"{field.part}, the mask of actions (env.mask), is {sort} of shape {field.space_shape}: wanted uint8 "
+                          f"of shape ({size},), one value for each choice of the action; or env.mask = none")
+        field.become_mask()
+
+    def let_missing(self):
+        """What the policy does not see need not be there."""
+        def set_needed(tree):
+            if isinstance(tree, Field):
+                return tree.role == "policy"
+            needed = [key for key, part in tree.parts if set_needed(part)]
+            tree.needed = frozenset(needed)
+            return bool(needed)
+
+        set_needed(self.tree)
+
     def plain_shape(self):
         """The shape of observations that are one array of float32, as most are; else None."""
         field = self.tree
-        plain = isinstance(field, Field) and field.dtype == np.float32 and len(field.shape) == 1
+        plain = len(self.all) == 1 and field is self.all[0] and field.dtype == np.float32 and len(field.shape) == 1
         return field.shape if plain else None
 
-    def values(self, observation, batch=None):
+    def values(self, observation, batch=None, info=None):
         """An array for each field, of one observation or with a batch in front. Raises Misfit."""
         out = []
         self._collect(self.tree, observation, batch, out)
+        if self.info_mask:
+            out.append(self.info_mask.fit(info, batch))
         return out
 
     def _collect(self, tree, value, batch, out):
@@ -232,7 +319,10 @@ class Fields:
             return
         tree.check(value)
         for key, part in tree.parts:
-            self._collect(part, value[key], batch, out)
+            if tree.kind == "Dict" and key not in value:
+                out.extend(field.zeros(batch) for field in leaves_of(part))
+            else:
+                self._collect(part, value[key], batch, out)
 
     def described(self):
         return [field.described() for field in self.all]
@@ -412,6 +502,12 @@ def is_limited(env):
     return wrapper is not None
 
 
+def fields_of(host, setup):
+    fields = Fields(host.observation_space)
+    fields.choose_mask(setup["mask"], host.action_space)
+    return fields
+
+
 class Singles:
     """Environments of Gymnasium or of a factory, stepped one after the other."""
 
@@ -425,19 +521,19 @@ class Singles:
         check_space(self.observation_space, "the observation space")
         check_space(self.action_space, "the action space")
         self.actions = action_maker(self.action_space)
-        self.fields = Fields(self.observation_space)
+        self.fields = fields_of(self, setup)
         self.flat = self.fields.plain_shape() or "not flat"
         # The round of each environment's last reset, by which its steps are counted, and the present round.
         self.first, self.reset_at, self.round = setup["first"], [0] * setup["count"], 0
         self.engine = f"gymnasium {sys.modules['gymnasium'].__version__}" if of_gymnasium else ""
         self.limited = is_limited(self.envs[0])
 
-    def write(self, arrays, i, observation, moment):
+    def write(self, arrays, i, observation, info, moment):
         try:
-            values = self.fields.values(observation)
+            values = self.fields.values(observation, None, info)
         except Misfit as misfit:
             moment += f" {self.round - self.reset_at[i]}" if moment == "step" else ""
-            raise Mistake(f"the observation{misfit.place} of {moment} of environment {self.first + i} {misfit.text}") from None
+            raise Mistake(f"{misfit.part} of {moment} of environment {self.first + i} {misfit.text}") from None
         for array, value in zip(arrays, values):
             array[i] = value
 
@@ -451,7 +547,7 @@ class Singles:
         if not (isinstance(result, tuple) and len(result) == 2):
             old = "" if result is None or isinstance(result, tuple) else f"; an observation alone: {OLD_GYM}"
             raise Mistake(f"reset returned {result!r:.200}: wanted a tuple of observation and info{old}")
-        self.write(slots.start, i, result[0], "reset")
+        self.write(slots.start, i, *result, "reset")
         self.reset_at[i] = self.round
 
     def carry_out(self, slots):
@@ -481,7 +577,7 @@ class Singles:
             if getattr(observation, "shape", None) == flat:  # most observations: an array that is a row already
                 observations[i] = observation
             else:
-                self.write(slots.observation, i, observation, "step")
+                self.write(slots.observation, i, observation, info, "step")
             successes[i] = NO_SUCCESS if success is None else bool(success)
             ends = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
             if command == STEP_AND_LEAVE or (ends and command == STEP_AND_RESTART):
@@ -522,18 +618,19 @@ class Pool:
         self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
         check_space(self.observation_space, "the observation space")
         check_space(self.action_space, "the action space")
-        self.fields = Fields(self.observation_space)
+        self.fields = fields_of(self, setup)
         self.actions = action_maker(self.action_space, together=True)
         self.engine, self.limited = f"EnvPool {envpool.__version__}", True
         self.pool = None
         self.make = lambda seeds: envpool.make(name, env_type="gymnasium", num_envs=self.count, num_threads=threads,
                                                seed=seeds, **options)
 
-    def write(self, arrays, at, observation, moment):
+    def write(self, arrays, observation, info, moment):
+        at = info["env_id"]
         try:
-            values = self.fields.values(observation, len(at))
+            values = self.fields.values(observation, len(at), info)
         except Misfit as misfit:
-            raise Mistake(f"the observation{misfit.place} of {moment} of environments {at.tolist()} {misfit.text}") from None
+            raise Mistake(f"{misfit.part} of {moment} of environments {at.tolist()} {misfit.text}") from None
         for array, value in zip(arrays, values):
             array[at] = value
 
@@ -541,7 +638,7 @@ class Pool:
         if len(ids) == 0:
             return
         observation, info = self.pool.reset(ids.astype(np.int32))
-        self.write(slots.start, info["env_id"], observation, "reset")
+        self.write(slots.start, observation, info, "reset")
         slots.flags[ids] |= STARTED
 
     def carry_out(self, slots):
@@ -559,7 +656,7 @@ class Pool:
                                 None if every else steps.astype(np.int32))
         observation, reward, terminated, truncated, info = result
         at = info["env_id"]
-        self.write(slots.observation, at, observation, "step")
+        self.write(slots.observation, observation, info, "step")
         slots.reward[at] = reward
         success = info.get("success", info.get("is_success"))
         slots.success[at] = NO_SUCCESS if success is None else np.asarray(success) > 0
@@ -631,7 +728,7 @@ def try_out(host, slots):
 
     def check_fields(arrays, moment):
         for field, array in zip(host.fields.all, arrays):
-            check(array[0], f"the observation{field.place} of {moment}")
+            check(array[0], f"{field.part} of {moment}")
 
     slots.command[0] = SEEDED_RESET
     host.carry_out(slots)

@@ -78,6 +78,10 @@ EnvSpec ask_spec(const EnvOptions& env, const OptionValues& options) {
   constexpr double kObject = 4096;  // with the tables of its description
   spec.memory.each = kObject + one->memory_bytes();
   spec.spaces = native_spaces(spec);
+  if (env.mask != "auto" && env.mask != "none") {
+    throw Error(fmt::format("env.mask = {}: {} has no mask; wanted auto or none", env.mask, spec.id));
+  }
+  assign_roles(env, spec);
   return spec;
 }
 

@@ -14,6 +14,7 @@
 #include "gipo/core/python.h"
 #include "gipo/core/stop.h"
 #include "gipo/env/bridge/process.h"
+#include "gipo/env/spaces.h"
 
 namespace gipo {
 namespace {
@@ -30,6 +31,7 @@ Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t 
   Nested named{Nested::Kind::kTable, {}};
   for (const auto& [name, value] : options) named.items.push_back({name, value});
   return {{"id", env.id},
+          {"mask", env.mask},
           {"options", to_json(named)},
           {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
           {"count", 1},
@@ -144,9 +146,11 @@ EnvSpec bridged_spec(const EnvOptions& env, const OptionValues& options) {
   setup["try_out"] = true;
   const std::lock_guard lock(mutex);
   const std::string question = python + " " + setup.dump();
-  const auto it = known.find(question);
-  if (it != known.end()) return it->second;
-  return known[question] = ask(env, python, setup);
+  auto it = known.find(question);
+  if (it == known.end()) it = known.emplace(question, ask(env, python, setup)).first;
+  EnvSpec spec = it->second;
+  assign_roles(env, spec);
+  return spec;
 }
 
 Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options, const EnvCrowd& crowd)

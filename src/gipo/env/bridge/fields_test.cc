@@ -12,7 +12,7 @@ namespace {
 
 // Observations of every type of field, whose values follow from the number of steps; actions of choices and numbers,
 // which the next observation holds. `wrong` says what comes at step 2 in place of them.
-constexpr const char* kModule = R"(
+constexpr const char* kModule = R"py(
 import numpy as np
 
 class Box:
@@ -67,7 +67,27 @@ class Env:
         assert list(action) == ["gear", "wheels", "keys"] and action["wheels"].dtype == np.float32
         self.got = np.array([action["gear"], *action["wheels"], *action["keys"]])
         return self.seen(), 0.0, False, False, {}
-)";
+
+class Masked:
+    def __init__(self, info="{}", inside="np.array([1, 0, 1, 1, 2], np.int8)"):
+        self.info, self.inside = info, inside
+        self.observation_space = Dict(state=Box("float32", 2), action_mask=Box("int8", 5), hidden=Box("uint8", 1))
+        self.action_space = Tuple(Discrete(2), Box("float32", 1), Discrete(3))
+        if info != "{}":
+            del self.observation_space.spaces["action_mask"]
+    def seen(self):
+        seen = dict(state=np.ones(2, np.float32), hidden=np.array([7], np.uint8))
+        if self.info == "{}":
+            seen["action_mask"] = eval(self.inside, {"np": np, "t": self.steps})
+        return seen, eval(self.info, {"np": np, "t": self.steps})
+    def reset(self, seed=None):
+        self.steps = 0
+        return self.seen()
+    def step(self, action):
+        self.steps += 1
+        observation, info = self.seen()
+        return observation, 0.0, False, False, info
+)py";
 
 class BridgeFieldsTest : public testing::Test {
  protected:
@@ -76,17 +96,24 @@ class BridgeFieldsTest : public testing::Test {
     options_.id = "python:" + folder_.path() + "/typed.py:Env";
   }
 
-  std::string message(const std::string& wrong) {
-    const OptionValues given = {{"wrong", wrong}};
+  // What is said of the second of two environments, the eleventh of the run, at the start or within two steps.
+  std::string message(const OptionValues& given) {
     try {
       const auto envs = make_envs(ask_spec(options_, given), options_, given, {2, 1, true, nullptr, 10});
       for (const auto& env : envs) env->reset(1);
-      for (int t = 0; t < 2; ++t) envs[1]->step(std::vector<double>(5));
-    } catch (const RunError& e) {
+      for (int t = 0; t < 2; ++t) envs[1]->step(std::vector<double>(envs[1]->spec().action.dims()));
+    } catch (const std::exception& e) {
       return e.what();
     }
     return "nothing thrown";
   }
+
+  void expect_message(const OptionValues& given, const std::string& words) {
+    const std::string found = message(given);
+    EXPECT_NE(found.find(words), std::string::npos) << "wanted: " << words << "\nfound: " << found;
+  }
+
+  void use(const std::string& name) { options_.id = "python:" + folder_.path() + "/typed.py:" + name; }
 
   TemporaryFolder folder_;
   EnvOptions options_;
@@ -159,10 +186,7 @@ TEST_F(BridgeFieldsTest, EveryTypeArrivesExactlyAndSoDoComposedActions) {
 }
 
 TEST_F(BridgeFieldsTest, WhatDoesNotFitItsFieldIsNamed) {
-  const auto expect = [&](const std::string& wrong, const std::string& words) {
-    const std::string found = message(wrong);
-    EXPECT_NE(found.find(words), std::string::npos) << wrong << " gave: " << found;
-  };
+  const auto expect = [&](const char* wrong, const char* words) { expect_message({{"wrong", wrong}}, words); };
   expect(
       "{'image': np.zeros((2, 3))}",
       "the observation['image'] of step 2 of environment 11 is float64 of shape (2, 3): wanted uint8 of shape (2, 3)");
@@ -176,6 +200,71 @@ TEST_F(BridgeFieldsTest, WhatDoesNotFitItsFieldIsNamed) {
   expect("{'pair': (np.array([0, 3]), np.zeros((2, 2), int))}", "the observation['pair'][0] of step 2");
   expect("{'pair': 5}", "the observation['pair'] of step 2 of environment 11 is 5: wanted a tuple with [0, 1]");
   expect("{'more': 5}", "wanted a dict with ['image', 'short'");
+}
+
+TEST_F(BridgeFieldsTest, TheObservationsOwnMaskIsTakenUnasked) {
+  use("Masked");
+  const EnvSpec spec = ask_spec(options_, {});
+  EXPECT_EQ(spec.fields, (Fields{{"state", DType::kFloat32, {2}},
+                                 {"action_mask", DType::kUint8, {5}, Role::kMask},
+                                 {"hidden", DType::kUint8, {1}}}));
+  EXPECT_EQ(spec.observation_size, 3u);
+  EXPECT_NE(spec.spaces.find(R"("roles":{"action_mask":"mask"})"), std::string::npos) << spec.spaces;
+  const auto envs = make_envs(spec, options_, {}, {1, 1});
+  envs[0]->reset(1);
+  EXPECT_EQ(values<std::uint8_t>(observed(*envs[0])[1]), (std::vector<std::uint8_t>{1, 0, 1, 1, 1}));
+  options_.mask = "none";
+  EXPECT_EQ(ask_spec(options_, {}).fields[1], (Field{"action_mask", DType::kInt32, {5}}));
+}
+
+TEST_F(BridgeFieldsTest, MasksOfInfoAreTakenWhenAskedFor) {
+  use("Masked");
+  const char* parts = "{'action_mask': (np.array([0, 1]), None, np.array([1, t % 2, 0]))}";
+  const OptionValues given = {{"info", parts}};
+  EXPECT_EQ(ask_spec(options_, given).fields.size(), 2u) << "not unasked";
+  options_.mask = "info";
+  const EnvSpec spec = ask_spec(options_, given);
+  EXPECT_EQ(spec.fields[2], (Field{"action_mask", DType::kUint8, {5}, Role::kMask}));
+  const auto envs = make_envs(spec, options_, given, {1, 1});
+  envs[0]->reset(1);
+  EXPECT_EQ(values<std::uint8_t>(observed(*envs[0])[2]), (std::vector<std::uint8_t>{0, 1, 1, 0, 0}));
+  envs[0]->step(std::vector<double>(3));
+  EXPECT_EQ(values<std::uint8_t>(observed(*envs[0])[2]), (std::vector<std::uint8_t>{0, 1, 1, 1, 0}));
+}
+
+TEST_F(BridgeFieldsTest, AWrongMaskIsNamed) {
+  use("Masked");
+  expect_message(
+      {{"inside", "np.ones(5 - t // 2, np.int8)"}},
+      "the observation['action_mask'] of step 2 of environment 11 is int8 of shape (4,): wanted uint8 of shape (5,)");
+  expect_message({{"inside", "np.ones(5)"}}, "is float64 of shape (5,): wanted uint8 of shape (5,)");
+  options_.mask = "info";
+  expect_message({{"info", "{'action_mask': np.ones(5 - t // 2, bool)}"}},
+                 "info['action_mask'] of step 2 of environment 11 is bool of shape (4,): wanted uint8 of shape (5,)");
+  expect_message({{"info", "{'action_mask': np.ones(5, bool)} if t < 2 else {'other': 3}"}},
+                 "info['action_mask'] of step 2 of environment 11 is missing: wanted a mask of shape (5,)");
+  expect_message({{"info", "{'other': 3}"}}, "info['action_mask'] of reset of environment 0 is missing");
+  options_.mask = "state";
+  expect_message({}, "is float32 of shape (2,): wanted uint8 of shape (5,), one value for each choice of the action");
+  options_.mask = "masc";
+  expect_message({}, "env.mask = masc: the observation has no such field; wanted auto, none, info or one of state, ");
+}
+
+TEST_F(BridgeFieldsTest, FieldsAreGivenToTheCriticAlone) {
+  use("Masked");
+  options_.critic_fields = "hidden";
+  const EnvSpec spec = ask_spec(options_, {});
+  EXPECT_EQ(spec.fields[2].role, Role::kCritic);
+  EXPECT_EQ(spec.observation_size, 3u);
+  EXPECT_NE(spec.spaces.find(R"("roles":{"action_mask":"mask","hidden":"critic"})"), std::string::npos) << spec.spaces;
+  make_envs(spec, options_, {}, {1, 1})[0]->reset(1);
+  options_.critic_fields = "hidden, stat";
+  expect_message({}, "env.critic_fields = hidden, stat: " + options_.id +
+                         " has no field stat; its fields: state, action_mask, hidden");
+  options_.critic_fields = "action_mask";
+  expect_message({}, "has as its mask the field action_mask");
+  options_.critic_fields = "hidden,state";
+  expect_message({}, "no field of the observation is left for the policy to see");
 }
 
 }  // namespace
