@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE))
 
 import sample_envs  # noqa: E402
 
-from gipo import worker  # noqa: E402
+from gipo import _core, worker  # noqa: E402
 
 SAMPLES = "python:sample_envs:"
 
@@ -134,8 +134,11 @@ def test_resume_begins_new_episodes_and_says_so(gipo):
 # Spaces.
 
 
-def flattened(space, value):
-    return worker.flatten(space, value, "x")[0]
+def flattened(space, value, batch=None):
+    """As rows that networks read."""
+    fields = worker.Fields(space)
+    columns = [np.ascontiguousarray(v, f.dtype) for f, v in zip(fields.all, fields.values(value, batch))]
+    return _core.Encoder(fields.described()).rows(columns, batch or 1)
 
 
 @pytest.mark.parametrize("space", [
@@ -148,9 +151,9 @@ def test_observations_are_flattened_as_gymnasium_does(space):
     space.seed(1)
     for _ in range(20):
         value = space.sample()
-        expected = gymnasium.spaces.flatten(space, value)
-        assert worker.width(space) == len(expected) == gymnasium.spaces.flatdim(space)
-        assert np.array_equal(flattened(space, value), np.asarray(expected, dtype=float))
+        expected = sample_envs.as_row(space, value)
+        assert expected.shape == (gymnasium.spaces.flatdim(space),)
+        assert np.array_equal(flattened(space, value), [expected])
 
 
 def test_batches_are_flattened_row_by_row():
@@ -161,7 +164,7 @@ def test_batches_are_flattened_row_by_row():
         "image": np.stack([v["image"] for v in values]), "place": np.array([v["place"] for v in values]),
         "pair": tuple(np.stack([v["pair"][i] for v in values]) for i in range(2)),
     }
-    assert np.array_equal(worker.flatten(space, batch, "x", 3), [flattened(space, v) for v in values])
+    assert np.array_equal(flattened(space, batch, 3), [flattened(space, v)[0] for v in values])
 
 
 @pytest.mark.parametrize("name", ["Arrays", "Continuous"])
@@ -172,6 +175,31 @@ def test_actions_of_every_space_are_in_it(gipo, name):
         gipo.train(name + distribution, {"env.id": SAMPLES + name, "policy.distribution": distribution})
 
 
+# Fields, roles and masks.
+
+
+def test_masks_of_info_have_to_be_asked_for(gipo):
+    for mask in ("auto", "info"):
+        gipo.train(mask, {"env.id": "gymnasium:Taxi-v4", "env.mask": mask})
+
+
+@pytest.mark.parametrize("name, options, code, words", [
+    ("WithRoles", {"env.critic_fields": "state"}, 0, ""),
+    ("WithRoles", {"env.critic_fields": "stat"}, 2, "env.critic_fields = stat: python:sample_envs:WithRoles has no field stat; "
+                                                    "its fields: action_mask, camera, state"),
+    ("WithRoles", {"env.mask": "camera"}, 2, "the observation['camera'], the mask of actions (env.mask), is uint8 of shape (2, 2): "
+                                             "wanted uint8 of shape (2,), one value for each choice of the action"),
+    ("WithRoles", {"env.mask": "none"}, 0, ""),
+    ("Base", {"env.mask": "info"}, 2, "info['action_mask'] of reset of environment 0 is missing: wanted a mask of shape (2,)"),
+    ("Continuous", {"env.mask": "info"}, 2, "has no choices; wanted none"),
+    ("ShortMask", {}, 0, ""),
+    ("ShortMask", {"env.mask": "info"}, 1, "is int8 of shape (1,): wanted uint8 of shape (2,), one value for each choice"),
+])  # fmt: skip
+def test_roles_of_fields_are_given_or_refused_by_name(gipo, name, options, code, words):
+    done = gipo("train", "--quiet", *settings(TINY | {"env.id": SAMPLES + name} | options))
+    assert done.returncode == code and words in done.stderr, done.stderr
+
+
 # Faults of the environment: named, exit 2, nothing left behind.
 
 
@@ -179,7 +207,7 @@ def test_actions_of_every_space_are_in_it(gipo, name):
     (SAMPLES + "NanAtReset", ["the observation of reset holds nan at index 1", "finite numbers"]),
     (SAMPLES + "InfinityAtStep", ["the observation of step holds inf at index 1"]),
     (SAMPLES + "NanReward", ["the reward of step holds nan"]),
-    (SAMPLES + "WrongShapeAtReset", ["shape (4,)", "wanted numbers of shape (3,)"]),
+    (SAMPLES + "WrongShapeAtReset", ["of reset of environment 0 is float32 of shape (4,)", "wanted float32 of shape (3,)"]),
     (SAMPLES + "OldReset", ["reset returned", "wanted a tuple of observation and info", "gym before 0.26", "shimmy"]),
     (SAMPLES + "OldSeed", ["reset takes no seed", "gym before 0.26", "shimmy.GymV21CompatibilityV0"]),
     (SAMPLES + "FourValues", ["step returned four values", "gym before 0.26", "terminated, truncated and info"]),
@@ -190,8 +218,8 @@ def test_actions_of_every_space_are_in_it(gipo, name):
     (SAMPLES + "TextInside", ["the observation space['outer'][1] is Text(", "a Text: wanted Box"]),
     (SAMPLES + "SequenceInside", ["the action space['tool'] is Sequence(", "a Sequence: wanted Box"]),
     (SAMPLES + "SequenceAction", ["the action space is", "a Sequence: wanted Box"]),
-    (SAMPLES + "MixedActions", ["has Box beside discrete parts"]),
-    (SAMPLES + "WrongChoice", ["is [[4]]: wanted choices from [0] on, [4] of them"]),
+    (SAMPLES + "WrongChoice", ["the observation of reset of environment 0 is 4: wanted choices from 0 on, 4 of them"]),
+    (SAMPLES + "FloatImage", ["the observation of step 1 of environment 0 is float64 of shape (2, 2): wanted uint8 of shape"]),
     (SAMPLES + "RaisesAtStep", ["step raised RuntimeError", "sample_envs.py", "the wheel came off"]),
     (SAMPLES + "DiesAtOnce", ["exit code 3", "these are my last words"]),
     (SAMPLES + "raises", ["raises raised ValueError", "no robot is connected"]),
@@ -217,7 +245,7 @@ def test_what_is_wrong_is_named_before_the_run_begins(gipo, task, words):
 
 @pytest.mark.parametrize("name, code, words", [
     ("RaisesLater", 1, ["step raised RuntimeError", "the wheel came off", "sample_envs.py"]),
-    ("WrongShapeLater", 1, ["the observation of step is shape (4,)", "wanted numbers of shape (3,)"]),
+    ("WrongShapeLater", 1, ["the observation of step 7 of environment", "is float32 of shape (4,): wanted float32 of shape (3,)"]),
     ("DiesLater", 1, ["died 3 times in a row (env.max_deaths)", "signal 11", "these are my last words",
                       "Fatal Python error: Segmentation fault", "sample_envs.py", "in step"]),
     ("NanLater", 1, ["every segment was rejected (32 observation_not_finite)", "the last: environment", "not finite"]),

@@ -13,6 +13,7 @@ import safetensors
 import safetensors.numpy
 from conftest import TINY
 from gipo import worker
+from gipo.spaces import Spaces
 
 HERE = Path(__file__).resolve().parent / "bridge"
 sys.path.insert(0, str(HERE))
@@ -24,7 +25,8 @@ OPTIONS = TINY | {"policy.hidden": [8], "learner.updates": 4, "staleness.actors"
 PAIRS = [
     ("row", "row"), ("image", "square of doubles"), ("number", "halves"), ("choice", "choice"), ("choices", "choices"),
     ("bits", "number"), ("square of bits", "bits"), ("dict", "dict"), ("tuple", "tuple"), ("row", "bytes"),
-    ("dict", "integers"), ("choice", "any integers"), ("row", "doubles"),
+    ("dict", "integers"), ("choice", "any integers"), ("row", "doubles"), ("bytes", "choice"), ("integers", "choice"),
+    ("large", "choice"), ("camera", "row"), ("nested", "choice"),
 ]  # fmt: skip
 assert {a for a, _ in PAIRS} == set(sample_envs.OBSERVATIONS) and {b for _, b in PAIRS} == set(sample_envs.ACTIONS)
 
@@ -104,7 +106,7 @@ def test_actions_of_raw_observations_are_in_the_space(observation, action):
     assert vector.batch_space(env.action_space, 64).contains(actions)
     for i, one in enumerate(vector.iterate(vector.batch_space(env.action_space, 64), actions)):
         assert same(one, policy.act(seen[i]), rounding=policy.action_kind == "box"), (one, policy.act(seen[i]))
-    flat = np.array([gymnasium.spaces.flatten(env.observation_space, obs) for obs in seen[:64]], dtype=np.float32)
+    flat = np.array([sample_envs.as_row(env.observation_space, obs) for obs in seen[:64]])
     assert np.array_equal(policy.flatten(batch), flat) and same(policy.act(flat), actions)
     assert_onnx_agrees(policy, batch)
 
@@ -128,19 +130,54 @@ def test_what_is_no_observation_is_refused_by_its_key():
             for word in ("python:sample_envs:Spaced: ", *words):
                 assert word in str(raised.value)
 
-    refused(good | {"z": np.zeros((2, 3))}, "the observation['z'] is shape (2, 3)", "wanted numbers of shape (2, 2)")
-    refused(good | {"z": np.full((2, 2), np.nan)}, "the observation['z'] holds nan at index 0: wanted finite numbers")
-    refused(good | {"z": np.full((2, 2), 1e300)}, "the observation['z'] holds inf at index 0")
-    refused(good | {"a": 2}, "the observation['a'] is [[2]]: wanted choices from [-1] on, [3] of them")
+    refused(good | {"z": np.zeros((2, 3))}, "the observation['z'] is float64 of shape (2, 3)", "wanted uint8 of shape (2, 2)")
+    refused(good | {"z": np.zeros((2, 2))}, "the observation['z'] is float64 of shape (2, 2)", "wanted uint8")
+    refused(good | {"z": np.full((2, 2), 256)}, "the observation['z'] is int64 from 256 to 256: wanted uint8, 0 to 255")
+    refused(good | {"a": 2}, "the observation['a'] is 2: wanted choices from -1 on, 3 of them")
     refused(good | {"inner": {"pair": (inner["pair"][0], [0, 1, 1])}}, "the observation['inner']['pair'][1] is [0, 1, 1]")
     refused({"z": good["z"]}, "wanted a dict with ['z', 'a', 'inner']")
     refused(good | {"inner": 3}, "the observation['inner'] is 3: wanted a dict with ['pair']")
-    refused(good | {"a": np.nan}, "the observation['a'] is [[nan]]: wanted choices")
+    refused(good | {"a": np.nan}, "the observation['a'] is nan, float64 of shape (): wanted int32")
     refused(good | {"a": "left"}, "the observation['a'] is 'left'")
-    batch = {"z": np.zeros((3, 2, 2)), "a": np.zeros(2, int), "inner": {"pair": (np.ones((3, 2)), np.ones((3, 2)))}}
-    refused(batch, "the observation['a'] is shape (2,)")
+    batch = {"z": np.zeros((3, 2, 2), int), "a": np.zeros(2, int), "inner": {"pair": (np.ones((3, 2)), np.ones((3, 2)))}}
+    refused(batch, "the observation['a'] is int64 of shape (2,)")
     refused(np.zeros(7), "the observation is array(")
     refused(None, "the observation is None")
+    policy, env = trained("tuple", "row", **{"run.name": "other"})
+    good = env.observation_space.sample()
+    refused((good[0], np.full((2, 2), np.nan), good[2]), "the observation[1] holds nan at index 0: wanted finite numbers")
+    refused((good[0], np.full((2, 2), 1e300), good[2]), "the observation[1] holds inf at index 0")
+
+
+def test_composed_actions_are_in_the_space():
+    space = gymnasium.spaces.Dict({"gear": gymnasium.spaces.Discrete(5, start=1), "wheels": gymnasium.spaces.Box(-1, 1, (3,))})
+    described = {"observation": worker.describe_space(gymnasium.spaces.Box(-1, 1, (2,))),
+                 "action": worker.describe_space(space)}  # fmt: skip
+    made = Spaces(json.dumps(described), 2, 4)
+    numbers = np.array([[4, 0.25, -1, 1], [0, 0.5, 0.1, -0.1]])
+    one, both = made.actions(numbers[:1], True), made.actions(numbers, False)
+    assert space.contains(one) and one["gear"] == 5 and np.array_equal(one["wheels"], np.float32([0.25, -1, 1]))
+    assert gymnasium.vector.utils.batch_space(space, 2).contains(both)
+    assert worker.describe_action(space) == {
+        "kind": "composed", "choices": [5, 0, 0, 0], "low": [0, -1, -1, -1], "high": [0, 1, 1, 1]}  # fmt: skip
+
+
+def test_what_the_policy_does_not_see_may_be_missing():
+    run = library.train(OPTIONS | {"env.critic_fields": "state"}, sample_envs.WithRoles, progress=False)
+    policy = run.policy()
+    assert policy.spaces["roles"] == {"action_mask": "mask", "state": "critic"}
+    env = sample_envs.WithRoles()
+    whole, _ = env.reset(seed=1)
+    # The policy's numbers come first, an image from 0 to 1; a mask is among no numbers.
+    assert np.array_equal(policy.flatten(whole), np.float32([0.2] * 4 + whole["state"].tolist()))
+    seen = {"camera": whole["camera"]}
+    assert np.array_equal(policy.flatten(seen), np.float32([0.2] * 4 + [0] * 3))
+    assert env.action_space.contains(policy.act(seen))
+    assert policy.flatten({"camera": np.stack([whole["camera"]] * 3)}).shape == (3, 7)
+    with pytest.raises(library.ConfigError, match="wanted a dict with .*'camera'"):
+        policy.act({"state": whole["state"]})
+    with pytest.raises(library.ConfigError, match="wanted a dict with"):
+        policy.act(seen | {"other": 3})
 
 
 def test_numbers_that_are_not_finite_are_refused():

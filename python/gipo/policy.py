@@ -28,7 +28,6 @@ class Policy:
             self._spaces = Spaces(described, self.observation_size, self._core.action_dims) if described else None
         except ValueError as error:
             raise _core.ConfigError(f"{fspath(run)}: {error}") from None
-        # Whether an observation is the networks' input as it is.
         self._is_row = self._spaces is None or self._spaces.takes_rows
 
     @property
@@ -119,15 +118,15 @@ class Policy:
         else:
             try:
                 rows, single = self._spaces.rows(obs)
-            except worker.Mistake as mistake:
-                raise _core.ConfigError(f"{self.env}: {mistake}") from None
+            except worker.Misfit as misfit:
+                raise _core.ConfigError(f"{self.env}: {misfit.part} {misfit.text}") from None
             with np.errstate(over="ignore"):
                 rows = np.ascontiguousarray(rows, dtype=np.float32)
         if not np.isfinite(rows).all():
             row, column = np.argwhere(~np.isfinite(rows))[0]
-            keys, index = self._spaces.place(int(column)) if self._spaces else ("", column)
+            part, index = self._spaces.place(int(column)) if self._spaces else ("the observation", column)
             raise _core.ConfigError(
-                f"{self.env}: the observation{keys} holds {rows[row, column]} at index {index}"
+                f"{self.env}: {part} holds {rows[row, column]} at index {index}"
                 f"{'' if single else f' of row {row}'}: wanted finite numbers"
             )
         return rows, single

@@ -1,7 +1,8 @@
 """The spaces of a task as the file of a policy describes them: raw observations to rows of numbers, numbers to actions.
 
-How, the worker of environments says (worker.py), for training and here alike. It knows a space by the name of its class
-and by its attributes: those below are all that it asks for, so that Gymnasium need not be there.
+How, the worker of environments says (worker.py), and what makes rows of its fields, for training and here alike. It
+knows a space by the name of its class and by its attributes: those below are all that it asks for, so that Gymnasium
+need not be there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gipo import worker
+from gipo import _core, worker
 
 MOST_LEVELS = 64  # of Dict and Tuple in a file
 
@@ -99,6 +100,17 @@ def _action_numbers(space: Any) -> int:
     return math.prod(space.shape)
 
 
+def fields_with(fields: worker.Fields, roles: dict[str, str]) -> worker.Fields:
+    """Those of an observation space, with the roles that a file says; what only a critic or nobody sees may be missing."""
+    for field in fields.all:
+        if roles.get(field.name) == "mask":
+            field.become_mask()
+        elif roles.get(field.name) == "critic":
+            field.role = "critic"
+    fields.let_missing()
+    return fields
+
+
 class Spaces:
     """Those of one policy. Raises ValueError where the description is damaged or is not that of its sizes."""
 
@@ -106,39 +118,47 @@ class Spaces:
         try:
             self.described = json.loads(text)
             self.observation, self.action = (make_space(self.described[n]) for n in ("observation", "action"))
-            fits = worker.width(self.observation) == observation_size and _action_numbers(self.action) == action_dims
+            self._fields = fields_with(worker.Fields(self.observation), self.described.get("roles", {}))
+            self._encoder = _core.Encoder(self._fields.described())
+            seen = any(field.role == "policy" for field in self._fields.all)
+            fits = seen and self._encoder.size == observation_size and _action_numbers(self.action) == action_dims
+        except worker.Mistake as mistake:
+            raise ValueError(f"the description of its spaces is damaged: {mistake}") from None
         except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, AttributeError) as error:
             raise ValueError(f"the description of its spaces is damaged: {error!r:.200}") from None
         if not fits:
             raise ValueError("the description of its spaces is not that of its networks")
         self.size = observation_size
+        # Whether an observation is the networks' input as it is.
         self.takes_rows = isinstance(self.observation, (Box, MultiBinary)) and len(self.observation.shape) == 1
         self._one, self._many = worker.action_maker(self.action), worker.action_maker(self.action, together=True)
 
     def rows(self, obs: Any) -> tuple[np.ndarray, bool]:
         """Rows [N, size] of a raw observation, of a batch, or of rows already; and whether it was one observation.
 
-        Raises worker.Mistake where it is none of these.
+        Raises worker.Misfit where it is none of these.
         """
         if self._is_flat(obs):
             return np.reshape(obs, (-1, self.size)), np.ndim(obs) == 1
         batch = self._batch_of(obs)
-        return worker.flatten(self.observation, obs, "the observation", batch), batch is None
+        with np.errstate(over="ignore"):
+            columns = [np.require(value, field.dtype, "CA")
+                       for field, value in zip(self._fields.all, self._fields.values(obs, batch))]  # fmt: skip
+        return self._encoder.rows(columns, 1 if batch is None else batch), batch is None
 
     def actions(self, numbers: np.ndarray, single: bool) -> Any:
         """Of numbers [N, dims]: the action of the only row, or those of all, every part with N in front."""
         return self._one(numbers)[0] if single else self._many(numbers)
 
     def place(self, column: int) -> tuple[str, int]:
-        """Where a number of a row stands in the observation: the keys of the part, and its index there."""
-        space, keys = self.observation, ""
-        while worker.kind_of(space) in ("Dict", "Tuple"):
-            for key, part in worker.parts_of(space):
-                if column < worker.width(part):
-                    space, keys = part, f"{keys}[{key!r}]"
-                    break
-                column -= worker.width(part)
-        return keys, column
+        """Where a number of a row stands: the name of the part of the observation, and its index there."""
+        for role in ("policy", "critic"):
+            for field in self._fields.all:
+                floats = field.floats() if field.role == role else 0
+                if column < floats:
+                    return field.part, column
+                column -= floats
+        raise IndexError(column)
 
     def _is_flat(self, obs: Any) -> bool:
         """An array that can only be rows already: neither an observation nor a batch of them has its shape."""
@@ -151,11 +171,10 @@ class Spaces:
 
     def _batch_of(self, obs: Any) -> int | None:
         """How many observations: by the first part, which says so by one dimension more than its space has."""
-        space = self.observation
+        first = next(field for field in self._fields.all if field.role == "policy")
         try:
-            while worker.kind_of(space) in ("Dict", "Tuple"):
-                key, space = worker.parts_of(space)[0]
+            for key in first.keys:
                 obs = obs[key]
-            return len(obs) if np.ndim(obs) == len(space.shape) + 1 else None
-        except (TypeError, ValueError, LookupError):  # flatten says what is wrong
+            return len(obs) if np.ndim(obs) == len(first.space_shape) + 1 else None
+        except (TypeError, ValueError, LookupError):  # fit says what is wrong
             return None

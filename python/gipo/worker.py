@@ -38,6 +38,14 @@ class Mistake(Exception):
     """What the user can mend, in words that need no traceback."""
 
 
+class Misfit(Exception):
+    """A part of what an environment returns that does not fit its space: which part it is, and what is wrong with it."""
+
+    def __init__(self, part, text):
+        super().__init__(part, text)
+        self.part, self.text = part, text
+
+
 class UserCode(Exception):
     """An exception of the environment's own code, which is its cause; the argument says what was called."""
 
@@ -63,7 +71,7 @@ def answer(kind, value):
         message = message[os.write(CHANNEL, message) :]
 
 
-# Spaces. An observation becomes a row of numbers, in the order of gymnasium.spaces.flatten; an action is made from one.
+# Spaces. An observation becomes named arrays, in the order of gymnasium.spaces.flatten; an action is made from numbers.
 
 
 def kind_of(space, where="the space"):
@@ -96,66 +104,255 @@ def choices_of(space):
     return choices.ravel(), starts.ravel()
 
 
-def width(space):
-    kind = kind_of(space)
-    if kind in ("Dict", "Tuple"):
-        return sum(width(part) for _, part in parts_of(space))
-    if kind in ("Discrete", "MultiDiscrete"):
-        return int(choices_of(space)[0].sum())
-    return int(np.prod(space.shape, dtype=np.int64))
+def held_as(dtype):
+    """The type of a field for numbers of any type: networks read float32, so that doubles are not kept."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        return np.dtype(np.float32)
+    if dtype in (np.uint8, np.int32, np.int64):
+        return dtype
+    return np.dtype(np.uint8 if dtype.kind == "b" else np.int32 if np.can_cast(dtype, np.int32) else np.int64)
 
 
-def flatten(space, value, where, batch=None):
-    """Rows [batch, width] of observations whose every part has the batch in front; without a batch, of one."""
-    kind = kind_of(space)
-    if kind in ("Dict", "Tuple"):
-        parts = parts_of(space)
-        keys = [key for key, _ in parts]
-        fits = hasattr(value, "keys") and set(value) == set(keys) if kind == "Dict" else (
-            isinstance(value, (tuple, list)) and len(value) == len(keys))
-        if not fits:
-            raise Mistake(f"{where} is {value!r:.200}: wanted a {kind.lower()} with {keys}")
-        return np.concatenate([flatten(part, value[key], f"{where}[{key!r}]", batch) for key, part in parts], axis=1)
-    shape = (() if batch is None else (batch,)) + tuple(space.shape or ())
+def part_name(keys):
+    return "the observation" + "".join(f"[{key!r}]" for key in keys)
+
+
+class Field:
+    """One array of an observation: what an environment returns under some keys, as the program holds it."""
+
+    def __init__(self, space, keys):
+        kind, self.space_shape = kind_of(space), tuple(int(n) for n in space.shape or ())
+        self.keys, self.part = keys, part_name(keys)
+        self.name, self.role = ".".join(map(str, keys)) or "observation", "policy"
+        self.shape, self.choices = self.space_shape, None
+        if kind in ("Discrete", "MultiDiscrete"):
+            self.choices, self.starts = (values.reshape(self.shape) for values in choices_of(space))
+            self.dtype = held_as(np.int64 if self.choices.max(initial=0) > np.iinfo(np.int32).max else np.int32)
+        elif kind == "MultiBinary" or np.dtype(space.dtype).kind == "b":
+            # Bits are no image, whatever their shape.
+            self.dtype, self.shape = np.dtype(np.uint8), (math.prod(self.shape),)
+        else:
+            self.dtype = held_as(space.dtype)
+        self.sorts = "biuf" if self.dtype.kind == "f" else "biu"  # of numbers that fit
+
+    def become_mask(self):
+        self.role, self.dtype, self.shape = "mask", np.dtype(np.uint8), (math.prod(self.space_shape),)
+
+    def described(self):
+        choices = [] if self.choices is None else self.choices.ravel().tolist()
+        return {"name": self.name, "dtype": self.dtype.name, "shape": list(self.shape), "role": self.role,
+                "choices": choices}
+
+    def floats(self):
+        """How many numbers networks read of it."""
+        return 0 if self.role == "mask" else int(math.prod(self.shape) if self.choices is None else self.choices.sum())
+
+    def zeros(self, batch=None):
+        return np.zeros((() if batch is None else (batch,)) + self.shape, self.dtype)
+
+    def fit(self, value, batch=None):
+        """The value, of one observation or with a batch in front, as the program holds it."""
+        before = () if batch is None else (batch,)
+        array = as_array(value)
+        if array.dtype.kind not in self.sorts or array.shape != before + self.space_shape:
+            raise Misfit(self.part, f"is {in_words(value, array)}: wanted {self.dtype} of shape {before + self.space_shape}, "
+                         "as its space says")
+        if self.role == "mask":
+            return (array != 0).reshape(before + self.shape)
+        if self.choices is not None:
+            index = array.astype(np.int64) - self.starts
+            if not ((index >= 0) & (index < self.choices)).all():
+                raise Misfit(self.part, f"is {array.tolist()}: wanted choices from {self.starts.tolist()} on, "
+                             f"{self.choices.tolist()} of them")
+            return index
+        if self.dtype.kind != "f" and not np.can_cast(array.dtype, self.dtype):
+            info = np.iinfo(self.dtype)
+            if array.size and not (info.min <= int(array.min()) and int(array.max()) <= info.max):
+                raise Misfit(self.part, f"is {array.dtype} from {array.min()} to {array.max()}: wanted {self.dtype}, "
+                             f"{info.min} to {info.max}")
+        return array.reshape(before + self.shape)
+
+
+def as_array(value):
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except ValueError:  # lists of different lengths
-        array = np.asarray(None)
-    if array.shape != shape or array.dtype.kind not in "biuf":
-        found = f"shape {array.shape} and type {array.dtype}" if isinstance(value, np.ndarray) else f"{value!r:.200}"
-        raise Mistake(f"{where} is {found}: wanted numbers of shape {tuple(space.shape or ())}, as its space says")
-    rows = array.reshape(1 if batch is None else batch, math.prod(space.shape or ()))
-    if kind not in ("Discrete", "MultiDiscrete"):
-        return rows
-    choices, starts = choices_of(space)
-    index = rows - starts
-    if not ((index >= 0) & (index < choices)).all():  # nor where it is not a number
-        raise Mistake(f"{where} is {rows.tolist()}: wanted choices from {starts.tolist()} on, {choices.tolist()} of them")
-    hot = np.zeros((len(rows), int(choices.sum())), dtype=np.float32)
-    hot[np.arange(len(rows))[:, None], index.astype(np.int64) + np.cumsum(choices) - choices] = 1
-    return hot
+        return np.asarray(None)
+
+
+def in_words(value, array):
+    sort = f"{array.dtype} of shape {array.shape}"
+    return sort if isinstance(value, np.ndarray) else f"{value!r:.200}" + (f", {sort}" if array.dtype.kind != "O" else "")
+
+
+class InfoMask:
+    """A mask of actions that comes with info: an array, or one for each part of the action, in its order."""
+
+    name, role, part, choices = "action_mask", "mask", "info['action_mask']", None
+
+    def __init__(self, action_space, size):
+        self.action_space, self.shape, self.dtype = action_space, (size,), np.dtype(np.uint8)
+
+    described, floats = Field.described, Field.floats
+
+    def fit(self, info, batch=None):
+        value = info.get("action_mask") if hasattr(info, "get") else None
+        shape = (() if batch is None else (batch,)) + self.shape
+        if value is None:
+            raise Misfit(self.part, f"is missing: wanted a mask of shape {shape}, as env.mask = info says")
+        array = self.gather(self.action_space, value, shape[:-1])
+        if array.shape != shape or array.dtype.kind not in "biu":
+            raise Misfit(self.part, f"is {in_words(value, array)}: wanted uint8 of shape {shape}, one value for each choice "
+                         "of the action")
+        return array != 0
+
+    def gather(self, space, value, before):
+        """The masks of the parts of an action, one after the other; None leaves all choices of a part."""
+        if value is None:
+            return np.ones((*before, mask_size(space)), np.uint8)
+        kind, parts = kind_of(space), []
+        if kind == "Dict" and hasattr(value, "keys"):
+            parts = [self.gather(part, value[key], before) for key, part in parts_of(space) if key in value]
+        elif kind == "Tuple" and isinstance(value, (tuple, list)) and len(value) == len(space.spaces):
+            parts = [self.gather(part, one, before) for part, one in zip(space.spaces, value)]
+        elif isinstance(value, tuple):  # of a MultiDiscrete
+            parts = [np.atleast_1d(as_array(one)) for one in value]
+        try:
+            return np.concatenate(parts, axis=-1) if parts else as_array(value)
+        except ValueError:
+            return as_array(None)
+
+
+def mask_size(action_space):
+    return sum(entry[0] for entry in action_entries(action_space))
+
+
+class Group:
+    """A Dict or Tuple of fields and groups."""
+
+    def __init__(self, space, keys):
+        self.kind, self.part = kind_of(space), part_name(keys)
+        self.parts = [(key, tree_of(part, (*keys, key))) for key, part in parts_of(space)]
+        self.keys = [key for key, _ in self.parts]
+        self.known = self.needed = frozenset(self.keys)
+
+    def check(self, value):
+        if self.kind == "Dict":
+            fits = hasattr(value, "keys") and self.needed <= set(value) <= self.known
+        else:
+            fits = isinstance(value, (tuple, list)) and len(value) == len(self.keys)
+        if not fits:
+            raise Misfit(self.part, f"is {value!r:.200}: wanted a {self.kind.lower()} with {self.keys}")
+
+
+def tree_of(space, keys=()):
+    return (Group if kind_of(space) in ("Dict", "Tuple") else Field)(space, keys)
+
+
+def leaves_of(tree):
+    return [tree] if isinstance(tree, Field) else [leaf for _, part in tree.parts for leaf in leaves_of(part)]
+
+
+class Fields:
+    """An observation space as a list of fields."""
+
+    def __init__(self, space):
+        self.tree = tree_of(space)
+        self.all, self.info_mask = leaves_of(self.tree), None
+        names = [field.name for field in self.all]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise Mistake(f"the observation space has two fields of the name {twice[0]}: wanted other keys")
+
+    def choose_mask(self, wanted, action_space):
+        """By env.mask: which field says what actions are valid, or whether info does."""
+        size, named = mask_size(action_space), {field.name: field for field in self.all}
+        if wanted == "none" or wanted == "auto" and (size == 0 or "action_mask" not in named):
+            return
+        if size == 0:
+            raise Mistake(f"env.mask = {wanted}: the action space {action_space} has no choices; wanted none")
+        if wanted == "info":
+            if "action_mask" in named:
+                raise Mistake("env.mask = info: the observation has a field action_mask of its own; wanted auto")
+            self.info_mask = InfoMask(action_space, size)
+            self.all.append(self.info_mask)
+            return
+        field = named.get("action_mask" if wanted == "auto" else wanted)
+        if field is None:
+            raise Mistake(f"env.mask = {wanted}: the observation has no such field; wanted auto, none, info or one of "
+                          f"{', '.join(named)}")
+        if field.dtype.kind == "f" or field.choices is not None or math.prod(field.shape) != size:
+            sort = "choices" if field.choices is not None else field.dtype
+            raise Mistake(f"{field.part}, the mask of actions (env.mask), is {sort} of shape {field.space_shape}: wanted uint8 "
+                          f"of shape ({size},), one value for each choice of the action; or env.mask = none")
+        field.become_mask()
+
+    def let_missing(self):
+        """What the policy does not see need not be there."""
+        def set_needed(tree):
+            if isinstance(tree, Field):
+                return tree.role == "policy"
+            needed = [key for key, part in tree.parts if set_needed(part)]
+            tree.needed = frozenset(needed)
+            return bool(needed)
+
+        set_needed(self.tree)
+
+    def plain_shape(self):
+        """The shape of observations that are one array of float32, as most are; else None."""
+        field = self.tree
+        plain = len(self.all) == 1 and field is self.all[0] and field.dtype == np.float32 and len(field.shape) == 1
+        return field.shape if plain else None
+
+    def values(self, observation, batch=None, info=None):
+        """An array for each field, of one observation or with a batch in front. Raises Misfit."""
+        out = []
+        self._collect(self.tree, observation, batch, out)
+        if self.info_mask:
+            out.append(self.info_mask.fit(info, batch))
+        return out
+
+    def _collect(self, tree, value, batch, out):
+        if isinstance(tree, Field):
+            out.append(tree.fit(value, batch))
+            return
+        tree.check(value)
+        for key, part in tree.parts:
+            if tree.kind == "Dict" and key not in value:
+                out.extend(field.zeros(batch) for field in leaves_of(part))
+            else:
+                self._collect(part, value[key], batch, out)
+
+    def described(self):
+        return [field.described() for field in self.all]
+
+
+def action_entries(space):
+    """For each number that an action is made from: how many choices it has, 0 where it has none, and its bounds."""
+    kind = kind_of(space)
+    if kind in ("Dict", "Tuple"):
+        return [entry for _, part in parts_of(space) for entry in action_entries(part)]
+    if kind == "Box":
+        low, high = (np.asarray(bound, dtype=np.float64).ravel().tolist() for bound in (space.low, space.high))
+        return [(0, *(v if np.isfinite(v) else None for v in pair)) for pair in zip(low, high)]
+    choices = [2] * math.prod(space.shape) if kind == "MultiBinary" else choices_of(space)[0].tolist()
+    return [(n, 0, 0) for n in choices]
 
 
 def describe_action(space):
-    kind = kind_of(space)
-    if kind in ("Dict", "Tuple"):
-        parts = [describe_action(part) for _, part in parts_of(space)]
-        if len({part["kind"] == "box" for part in parts}) != 1:
-            raise Mistake(f"the action space {space} has Box beside discrete parts: wanted parts of one sort")
-        joined = {name: [value for part in parts for value in part[name]] for name in PARTS}
-        return {"kind": "box" if parts[0]["kind"] == "box" else "multi", **joined}
-    if kind == "Box":
-        low, high = (np.asarray(bound, dtype=np.float64).ravel().tolist() for bound in (space.low, space.high))
-        finite = [[v if np.isfinite(v) else None for v in bound] for bound in (low, high)]
-        return {"kind": "box", "choices": [], "low": finite[0], "high": finite[1]}
-    choices = [2] * width(space) if kind == "MultiBinary" else choices_of(space)[0].tolist()
-    return {"kind": "discrete" if kind == "Discrete" else "multi", "choices": choices, "low": [], "high": []}
+    entries = action_entries(space)
+    choices, low, high = ([entry[i] for entry in entries] for i in range(3))
+    if not any(choices):
+        return {"kind": "box", "choices": [], "low": low, "high": high}
+    if all(choices):
+        return {"kind": "discrete" if kind_of(space) == "Discrete" else "multi", "choices": choices, "low": [], "high": []}
+    return {"kind": "composed", "choices": choices, "low": low, "high": high}
 
 
 def action_dims(space):
     """How many numbers an action is made from."""
-    described = describe_action(space)
-    return max(len(described[name]) for name in PARTS)
+    return len(action_entries(space))
 
 
 def action_maker(space, together=False):
@@ -202,12 +399,17 @@ def whole_numbers(space, dtype, shape):
 class Slots:
     """The memory shared with the program: one row of each array per environment."""
 
-    def __init__(self, count, observation, action, layout):
+    def __init__(self, count, fields, action, layout):
         memory = mmap.mmap(MEMORY, layout["bytes"])
 
+        def at(offset, dtype, *shape):
+            return np.frombuffer(memory, dtype=dtype, count=math.prod(shape), offset=offset).reshape(shape)
+
         def view(name, dtype, *shape):
-            size = int(np.prod(shape, dtype=np.int64))
-            return np.frombuffer(memory, dtype=dtype, count=size, offset=layout[name]).reshape(shape)
+            return at(layout[name], dtype, *shape)
+
+        def views(name):  # one for each field
+            return [at(offset, f.dtype, count, *f.shape) for offset, f in zip(layout[name], fields)]
 
         self.command = view("command", np.uint8, count)
         self.flags = view("flags", np.uint8, count)
@@ -215,8 +417,7 @@ class Slots:
         self.seed = view("seed", np.int64, count)
         self.action = view("action", np.float64, count, action)
         self.reward = view("reward", np.float64, count)
-        self.observation = view("observation", np.float32, count, observation)
-        self.start = view("start", np.float32, count, observation)
+        self.observation, self.start = views("observation"), views("start")
 
 
 def gymnasium_maker(name, options, time_limit):
@@ -301,6 +502,12 @@ def is_limited(env):
     return wrapper is not None
 
 
+def fields_of(host, setup):
+    fields = Fields(host.observation_space)
+    fields.choose_mask(setup["mask"], host.action_space)
+    return fields
+
+
 class Singles:
     """Environments of Gymnasium or of a factory, stepped one after the other."""
 
@@ -314,16 +521,23 @@ class Singles:
         check_space(self.observation_space, "the observation space")
         check_space(self.action_space, "the action space")
         self.actions = action_maker(self.action_space)
-        # Most observations: an array that is a row already.
-        box = kind_of(self.observation_space) == "Box" and len(self.observation_space.shape) == 1
-        self.flat = tuple(self.observation_space.shape) if box else "not flat"
+        self.fields = fields_of(self, setup)
+        self.flat = self.fields.plain_shape() or "not flat"
+        # The round of each environment's last reset, by which its steps are counted, and the present round.
+        self.first, self.reset_at, self.round = setup["first"], [0] * setup["count"], 0
         self.engine = f"gymnasium {sys.modules['gymnasium'].__version__}" if of_gymnasium else ""
         self.limited = is_limited(self.envs[0])
 
-    def row(self, observation, where):
-        return flatten(self.observation_space, observation, where)[0]
+    def write(self, arrays, i, observation, info, moment):
+        try:
+            values = self.fields.values(observation, None, info)
+        except Misfit as misfit:
+            moment += f" {self.round - self.reset_at[i]}" if moment == "step" else ""
+            raise Mistake(f"{misfit.part} of {moment} of environment {self.first + i} {misfit.text}") from None
+        for array, value in zip(arrays, values):
+            array[i] = value
 
-    def reset(self, i, seed):
+    def reset(self, slots, i, seed):
         try:
             result = self.envs[i].reset() if seed is None else self.envs[i].reset(seed=seed)
         except (Exception, SystemExit) as error:
@@ -333,16 +547,19 @@ class Singles:
         if not (isinstance(result, tuple) and len(result) == 2):
             old = "" if result is None or isinstance(result, tuple) else f"; an observation alone: {OLD_GYM}"
             raise Mistake(f"reset returned {result!r:.200}: wanted a tuple of observation and info{old}")
-        return self.row(result[0], "the observation of reset")
+        self.write(slots.start, i, *result, "reset")
+        self.reset_at[i] = self.round
 
     def carry_out(self, slots):
         actions, flat = self.actions(slots.action), self.flat
-        observations, rewards, flags, successes = slots.observation, slots.reward, slots.flags, slots.success
+        observations, rewards, flags, successes = slots.observation[0], slots.reward, slots.flags, slots.success
+        self.round += 1
         for i, command in enumerate(slots.command.tolist()):
             if command == NONE:
+                self.reset_at[i] += 1
                 continue
             if command >= RESET:
-                slots.start[i] = self.reset(i, int(slots.seed[i]) if command == SEEDED_RESET else None)
+                self.reset(slots, i, int(slots.seed[i]) if command == SEEDED_RESET else None)
                 flags[i] = STARTED
                 continue
             try:
@@ -357,12 +574,14 @@ class Singles:
                     raise Mistake(f"step returned four values, {result!r:.200}: {OLD_GYM}") from None
                 raise Mistake(f"step returned {result!r:.300}: wanted observation, reward, terminated, truncated and "
                               "info, the reward a number, info a dict") from None
-            observations[i] = observation if getattr(observation, "shape", None) == flat else self.row(
-                observation, "the observation of step")
+            if getattr(observation, "shape", None) == flat:  # most observations: an array that is a row already
+                observations[i] = observation
+            else:
+                self.write(slots.observation, i, observation, info, "step")
             successes[i] = NO_SUCCESS if success is None else bool(success)
             ends = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
             if command == STEP_AND_LEAVE or (ends and command == STEP_AND_RESTART):
-                slots.start[i] = self.reset(i, None)
+                self.reset(slots, i, None)
                 ends |= STARTED
             flags[i] = ends
 
@@ -399,17 +618,27 @@ class Pool:
         self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
         check_space(self.observation_space, "the observation space")
         check_space(self.action_space, "the action space")
+        self.fields = fields_of(self, setup)
         self.actions = action_maker(self.action_space, together=True)
         self.engine, self.limited = f"EnvPool {envpool.__version__}", True
         self.pool = None
         self.make = lambda seeds: envpool.make(name, env_type="gymnasium", num_envs=self.count, num_threads=threads,
                                                seed=seeds, **options)
 
+    def write(self, arrays, observation, info, moment):
+        at = info["env_id"]
+        try:
+            values = self.fields.values(observation, len(at), info)
+        except Misfit as misfit:
+            raise Mistake(f"{misfit.part} of {moment} of environments {at.tolist()} {misfit.text}") from None
+        for array, value in zip(arrays, values):
+            array[at] = value
+
     def restart(self, slots, ids):
         if len(ids) == 0:
             return
         observation, info = self.pool.reset(ids.astype(np.int32))
-        slots.start[info["env_id"]] = flatten(self.observation_space, observation, "the observation of reset", len(ids))
+        self.write(slots.start, observation, info, "reset")
         slots.flags[ids] |= STARTED
 
     def carry_out(self, slots):
@@ -427,7 +656,7 @@ class Pool:
                                 None if every else steps.astype(np.int32))
         observation, reward, terminated, truncated, info = result
         at = info["env_id"]
-        slots.observation[at] = flatten(self.observation_space, observation, "the observation of step", len(at))
+        self.write(slots.observation, observation, info, "step")
         slots.reward[at] = reward
         success = info.get("success", info.get("is_success"))
         slots.success[at] = NO_SUCCESS if success is None else np.asarray(success) > 0
@@ -478,10 +707,10 @@ def describe_spaces(host):
 
 
 def describe(host):
-    if width(host.observation_space) == 0:
+    if not any(field.floats() for field in host.fields.all):
         raise Mistake(f"the observation space {host.observation_space} holds no number")
     return {
-        "observation_size": width(host.observation_space),
+        "fields": host.fields.described(),
         "action": describe_action(host.action_space),
         "engine": host.engine,
         "limited": host.limited,
@@ -497,12 +726,16 @@ def try_out(host, slots):
             at = int(np.flatnonzero(~np.isfinite(np.ravel(values)))[0])
             raise Mistake(f"{what} holds {np.ravel(values)[at]} at index {at}: wanted finite numbers")
 
+    def check_fields(arrays, moment):
+        for field, array in zip(host.fields.all, arrays):
+            check(array[0], f"{field.part} of {moment}")
+
     slots.command[0] = SEEDED_RESET
     host.carry_out(slots)
-    check(slots.start[0], "the observation of reset")
+    check_fields(slots.start, "reset")
     slots.command[0] = STEP
     host.carry_out(slots)
-    check(slots.observation[0], "the observation of step")
+    check_fields(slots.observation, "step")
     check(slots.reward[0], "the reward of step")
 
 
@@ -557,7 +790,7 @@ def serve():
     described = describe(host)
     answer(b"S", described)
     dims = max(len(described["action"][name]) for name in PARTS)
-    slots = Slots(setup["count"], described["observation_size"], dims, receive())
+    slots = Slots(setup["count"], host.fields.all, dims, receive())
     if setup["try_out"]:
         try_out(host, slots)
         answer(b"T", measure(setup, slots))

@@ -137,6 +137,11 @@ OBSERVATIONS = {
         inner=spaces.Dict({"pair": spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)))}),
     )),
     "tuple": spaces.Tuple((choice(2), box(-1, 1, (2, 2)), spaces.Tuple((choice(3),)))),
+    "bytes": box(0, 255, (3,), np.uint8),
+    "integers": box(-2**31, 2**31 - 1, (2, 2), np.int32),
+    "large": box(-2**63, 2**63 - 1, (2,), np.int64),
+    "camera": spaces.Dict({"image": box(0, 255, (4, 4, 3), np.uint8), "speed": box(-1, 1, (2,)), "gear": choice(3)}),
+    "nested": spaces.Tuple((spaces.Dict({"b": spaces.Tuple((box(0, 9, (1,), np.uint16), choice(2, start=3)))}), box(0, 1, (2,), bool))),
 }  # fmt: skip
 ACTIONS = {
     "row": box(-2, 3, (2,)),
@@ -156,6 +161,28 @@ ACTIONS = {
     )),
     "tuple": spaces.Tuple((box(-2, 3, (2, 1)), spaces.Dict({"n": box(0, 9, (1,), np.int64)}))),
 }  # fmt: skip
+
+
+def as_row(space, value):
+    """What networks read of an observation: as gymnasium.spaces.flatten has it, but images from 0 to 1."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return np.concatenate([as_row(part, value[key]) for key, part in parts])
+    row = np.asarray(spaces.flatten(space, value), dtype=np.float32)
+    image = isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 2
+    return row / np.float32(255) if image else row
+
+
+class WithRoles(Base):
+    """Parts for the policy and for the critic alone, and a mask."""
+
+    observation_space = spaces.Dict({
+        "action_mask": spaces.MultiBinary(2), "camera": box(0, 255, (2, 2), np.uint8), "state": box(-1, 1, (3,)),
+    })  # fmt: skip
+
+    def seen(self):
+        mask = np.array([1, self.steps % 2], np.int8)
+        return {"action_mask": mask, "camera": np.full((2, 2), 51, np.uint8), "state": super().seen()}
 
 
 class Spaced(Base):
@@ -276,6 +303,24 @@ class WrongChoice(Base):
 
     def seen(self):
         return 4
+
+
+class FloatImage(Base):
+    observation_space = spaces.Box(0, 255, (2, 2), np.uint8)
+
+    def seen(self):
+        return np.zeros((2, 2), float if self.steps else np.uint8)
+
+
+class ShortMask(Base):
+    """A mask in info, which one step lacks a value of."""
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, {"action_mask": np.ones(1 if self.steps == 7 else 2, np.int8)}
+
+    def reset(self, **named):
+        return super().reset(**named)[0], {"action_mask": np.ones(2, np.int8)}
 
 
 class RaisesAtStep(Base):

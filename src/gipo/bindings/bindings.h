@@ -8,6 +8,7 @@ namespace gipo::bindings {
 
 void add_objective(nanobind::module_& module);  // surrogates, advantages, diagnostics, certificate
 void add_studies(nanobind::module_& module);    // aggregates over runs, the exact grid study
+void add_fields(nanobind::module_& module);     // observations in fields to rows of floats
 void add_policy(nanobind::module_& module);     // a trained policy
 void add_training(nanobind::module_& module);   // train and resume
 

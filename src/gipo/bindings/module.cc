@@ -19,6 +19,7 @@ NB_MODULE(_core, m) {
   m.def("commit", &gipo::commit, "Which sources this was built from, or \"unknown\".");
   gipo::bindings::add_objective(m);
   gipo::bindings::add_studies(m);
+  gipo::bindings::add_fields(m);
   gipo::bindings::add_policy(m);
   gipo::bindings::add_training(m);
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "gipo/core/error.h"
@@ -45,6 +47,16 @@ std::size_t Field::values() const {
   std::size_t n = 1;
   for (const std::int64_t d : shape) n *= static_cast<std::size_t>(d);
   return n;
+}
+
+std::size_t Field::floats() const {
+  if (role == Role::kMask) return 0;
+  return choices.empty() ? values() : std::accumulate(choices.begin(), choices.end(), std::size_t{0});
+}
+
+std::size_t floats_of(const Fields& fields) {
+  return std::transform_reduce(fields.begin(), fields.end(), std::size_t{0}, std::plus<>(),
+                               [](const Field& f) { return f.floats(); });
 }
 
 Fields plain_fields(std::size_t observation_size) {

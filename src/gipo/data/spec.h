@@ -28,6 +28,8 @@ struct Field {
 
   std::size_t values() const;  // in one observation
   std::size_t bytes() const { return values() * size_of(dtype); }
+  // What networks read of it: each choice as a row of zeros with a one, anything else as a number each; of a mask none.
+  std::size_t floats() const;
   bool operator==(const Field&) const = default;
 };
 
@@ -35,6 +37,7 @@ struct Field {
 using Fields = std::vector<Field>;
 Fields plain_fields(std::size_t observation_size);
 bool is_plain(const Fields& fields);
+std::size_t floats_of(const Fields& fields);  // of all of them: the observation_size of a task
 
 // One observation that is being written: where each field of it lies, in the order of the spec.
 using ObservationRow = std::span<std::byte* const>;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "gipo/core/error.h"
@@ -51,6 +52,13 @@ StepResult Env::step(std::span<const double> action) {
   const bool truncated = outcome.truncated || (spec_.time_limit > 0 && steps_ >= spec_.time_limit);
   running_ = !outcome.terminated && !truncated && !outcome.fault;
   return {outcome.reward, outcome.terminated || outcome.fault, truncated, outcome.fault, outcome.success};
+}
+
+void Env::observe_fields(ObservationRow out) const {
+  GIPO_CHECK(out.size() == 1);
+  observed_.resize(spec_.observation_size);
+  observe(observed_);
+  std::ranges::transform(observed_, reinterpret_cast<float*>(out[0]), [](double v) { return static_cast<float>(v); });
 }
 
 void Env::save_state(ByteWriter& out) const {

@@ -46,8 +46,8 @@ struct EnvMemory {
 // What is known of a task before any instance of it exists.
 struct EnvSpec {
   std::string id;
-  std::string summary;  // one line for `gipo list envs`
-  std::size_t observation_size = 0;
+  std::string summary;               // one line for `gipo list envs`
+  std::size_t observation_size = 0;  // numbers that the networks read
   ActionSpace action;
   std::int64_t time_limit = 0;  // steps after which an episode is truncated; 0: never
   std::vector<EnvOption> options = {};
@@ -58,7 +58,7 @@ struct EnvSpec {
   // known.
   std::string spaces = {};
   EnvMemory memory = {};  // known of an instance alone
-  // What an observation is made of; empty: one vector of observation_size.
+  // What an observation is made of. Always there for an instance; empty otherwise.
   Fields fields = {};
 };
 
@@ -108,7 +108,10 @@ class Env {
   // Tells the action of the next step beforehand, so that environments in other processes work on it while their owner
   // goes on to the next. Nothing for a task of this process.
   virtual void begin_step(std::span<const double>) {}
+  // Of a task of one vector, as a task of this library writes it.
   virtual void observe(std::span<double> observation) const = 0;  // [observation_size]
+  // Any observation: each field as spec().fields has it.
+  void observe(ObservationRow out) const { observe_fields(out); }
 
   // Everything: physics, step count, whether an episode runs, random stream.
   void save_state(ByteWriter& out) const;
@@ -142,6 +145,8 @@ class Env {
   virtual void seeded(std::uint64_t) {}
   virtual void start_episode(RandomStream& random) = 0;
   virtual Outcome advance(std::span<const double> action) = 0;
+  // The numbers of the observation above as float32, where a task has no fields of its own.
+  virtual void observe_fields(ObservationRow out) const;
 
  private:
   friend std::unique_ptr<Env> make_env(const std::string&, std::optional<std::int64_t>, const OptionValues&);
@@ -149,6 +154,7 @@ class Env {
   std::int64_t steps_ = 0;  // in this episode
   bool running_ = false;    // from reset until a step ends the episode
   RandomStream random_;
+  mutable std::vector<double> observed_;  // [observation_size], of observe_fields
 };
 
 // One line at the end of a task's file makes it known:
@@ -165,6 +171,7 @@ struct EnvCrowd {
   std::size_t workers = 1;     // processes for them, where the task is one of a Python package
   bool restart = true;         // an episode that ends is followed by reset(); false: by reset(seed), or by none
   const Stop* stop = nullptr;  // where requested, what waits for a process throws Interrupted
+  std::size_t first = 0;       // number of the first in the run, for messages
 };
 
 // Tasks register before main starts and are never removed: what follows may be called from any thread.

@@ -63,6 +63,7 @@ std::unique_ptr<Env> make_env(const std::string& id, std::optional<std::int64_t>
   std::unique_ptr<Env> env = task.make(resolve_options(id, task.spec.options, options));
   GIPO_CHECK(env != nullptr && env->spec().id == id);
   if (time_limit) env->spec_.time_limit = *time_limit;
+  env->spec_.fields = plain_fields(env->spec_.observation_size);
   return env;
 }
 
@@ -77,6 +78,10 @@ EnvSpec ask_spec(const EnvOptions& env, const OptionValues& options) {
   constexpr double kObject = 4096;  // with the tables of its description
   spec.memory.each = kObject + one->memory_bytes();
   spec.spaces = native_spaces(spec);
+  if (env.mask != "auto" && env.mask != "none") {
+    throw Error(fmt::format("env.mask = {}: {} has no mask; wanted auto or none", env.mask, spec.id));
+  }
+  assign_roles(env, spec);
   return spec;
 }
 

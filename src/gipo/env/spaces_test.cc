@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "gipo/core/error.h"
+
 namespace gipo {
 namespace {
 
@@ -25,6 +27,26 @@ TEST(Spaces, OfATaskThatWasAsked) {
   EnvOptions env;
   env.id = "CartPole-v1";
   EXPECT_EQ(ask_spec(env, {}).spaces, native_spaces(ask_spec(env, {})));
+}
+
+TEST(Spaces, ATaskOfOneVectorHasNothingForACriticAloneAndNoMask) {
+  EnvOptions env;
+  env.id = "CartPole-v1";
+  const auto refused = [&](const std::string& words) {
+    try {
+      ask_spec(env, {});
+      FAIL() << "accepted";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    }
+  };
+  env.critic_fields = "speed";
+  refused("env.critic_fields = speed: CartPole-v1 has no field speed; its fields: observation");
+  env.critic_fields = "observation";
+  refused("no field of the observation is left for the policy to see");
+  env.critic_fields = "";
+  env.mask = "info";
+  refused("env.mask = info: CartPole-v1 has no mask; wanted auto or none");
 }
 
 }  // namespace

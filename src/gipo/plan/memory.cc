@@ -98,7 +98,9 @@ class Count {
   // A training environment each, and those of an evaluation.
   double environments() const {
     if (!bridged()) return (envs() + evaluated()) * p_.env.memory.each;
-    return (envs() + evaluated()) * (16.0 * static_cast<double>(p_.env.observation_size));  // shared with the workers
+    double fields = 0;  // in memory shared with the workers
+    for (const Field& f : p_.env.fields) fields += 2.0 * static_cast<double>(f.bytes());
+    return (envs() + evaluated()) * (8.0 * static_cast<double>(p_.env.observation_size) + fields);
   }
 
   double workers() const {

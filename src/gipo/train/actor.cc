@@ -25,14 +25,14 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, con
       incarnation_(incarnation),
       inference_(plan.model, std::max(plan.envs_per_actor, plan.segment_length + 1)),
       observation_(plan.envs_per_actor * plan.env.observation_size),
-      env_observation_(plan.env.observation_size),
+      observer_(plan.env.fields),
       env_action_(plan.envs_per_actor * plan.env.action.dims()),
       reward_(plan.segment_length) {
   auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
   if (incarnation > 0) seed = derive_seed(seed, "incarnation", incarnation);
   std::size_t number = index * plan.envs_per_actor;
-  for (std::unique_ptr<Env>& env :
-       make_envs(plan.env, plan.config.env, plan.config.env_options, {plan.envs_per_actor, plan.workers, true, stop})) {
+  for (std::unique_ptr<Env>& env : make_envs(plan.env, plan.config.env, plan.config.env_options,
+                                             {plan.envs_per_actor, plan.workers, true, stop, number})) {
     slots_.push_back({std::move(env), RandomStream::derive(seed, "action", number),
                       Segment(plan.segment_length, plan.transition())});
     slots_.back().env->reset(derive_seed(seed, "env", number++));
@@ -43,18 +43,13 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, con
 void Actor::look() {
   looked_ = true;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    observe(slots_[i], observation_.data() + i * plan_.env.observation_size);
+    observer_.observe(*slots_[i].env, observation_.data() + i * plan_.env.observation_size);
     if (!finite_observation(i)) drop_segment(i, kBadStart);
   }
 }
 
 void Actor::number_episodes(std::span<const std::int64_t> next) {
   for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].episode_number += next[i];
-}
-
-void Actor::observe(const Slot& slot, float* out) {
-  slot.env->observe(env_observation_);
-  std::transform(env_observation_.begin(), env_observation_.end(), out, [](double v) { return static_cast<float>(v); });
 }
 
 void Actor::step(const Weights& weights, std::int64_t env_steps) {
@@ -101,7 +96,7 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   ++steps_;
 
   std::copy_n(now, width, s.observation().data() + t * width);
-  observe(slot, now);
+  observer_.observe(*slot.env, now);
   const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
   if (const Fault fault = find_fault(result, reward, {now, width})) return drop_segment(i, fault);
   std::copy_n(now, width, s.observation().data() + (t + 1) * width);
@@ -132,7 +127,7 @@ void Actor::begin_episode(std::size_t i) {
   slot.success = {};
   slot.episode_length = 0;
   slot.env->reset();
-  observe(slot, observation_.data() + i * plan_.env.observation_size);
+  observer_.observe(*slot.env, observation_.data() + i * plan_.env.observation_size);
 }
 
 bool Actor::finite_observation(std::size_t i) const {

@@ -10,6 +10,7 @@
 #include "gipo/data/segment.h"
 #include "gipo/env/env.h"
 #include "gipo/plan/plan.h"
+#include "gipo/policy/encode.h"
 #include "gipo/policy/model.h"
 #include "gipo/run/records.h"
 #include "gipo/train/faults.h"
@@ -75,17 +76,16 @@ class Actor {
   void make_advantages(Segment& s, const Weights& weights);
   RewardScale reward_scale(const Segment& s, const Weights& weights);
   void begin_episode(std::size_t i);
-  void observe(const Slot& slot, float* out);
 
   const Plan& plan_;
   std::size_t index_;
   std::uint64_t incarnation_;
   std::vector<Slot> slots_;
   Inference inference_;
-  std::vector<float> observation_;       // [envs, observation_size] now
-  std::vector<double> env_observation_;  // [observation_size]
-  std::vector<double> env_action_;       // [envs, action_dims]
-  std::vector<float> reward_;            // [segment_length] of a segment, scaled
+  std::vector<float> observation_;  // [envs, observation_size] now
+  Observer observer_;
+  std::vector<double> env_action_;  // [envs, action_dims]
+  std::vector<float> reward_;       // [segment_length] of a segment, scaled
   RunningMoments returns_{1};
   bool looked_ = false;
   std::vector<Segment> finished_, spare_;

@@ -7,6 +7,7 @@
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
 #include "gipo/plan/plan.h"
+#include "gipo/policy/encode.h"
 #include "gipo/train/faults.h"
 
 namespace gipo {
@@ -24,7 +25,7 @@ class Evaluator {
         returns_(episodes_),
         success_(episodes_),
         inference_(model, evaluated_together(task.episodes)),
-        env_observation_(model.observation_size),
+        observer_(task.spec.fields),
         action_(model.distribution.dims()),
         log_prob_(model.distribution.dims()) {
     for (std::unique_ptr<Env>& env :
@@ -71,11 +72,7 @@ class Evaluator {
     place.random = RandomStream::derive(seed, "eval-action", episode);
   }
 
-  void observe(Place& place) {
-    place.env->observe(env_observation_);
-    std::transform(env_observation_.begin(), env_observation_.end(), place.observation.begin(),
-                   [](double v) { return static_cast<float>(v); });
-  }
+  void observe(Place& place) { observer_.observe(*place.env, place.observation.data()); }
 
   // First observations, once all environments have begun to reset; others were seen with their step.
   void look() {
@@ -139,8 +136,8 @@ class Evaluator {
   std::vector<Success> success_;  // [episodes]
   Evaluation found_;
   Inference inference_;
-  std::vector<float> observations_;       // [places, observation_size]
-  std::vector<double> env_observation_;   // [observation_size]
+  std::vector<float> observations_;  // [places, observation_size]
+  Observer observer_;
   std::vector<float> action_, log_prob_;  // [action_dims]
 };
 

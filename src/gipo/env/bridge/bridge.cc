@@ -14,6 +14,7 @@
 #include "gipo/core/python.h"
 #include "gipo/core/stop.h"
 #include "gipo/env/bridge/process.h"
+#include "gipo/env/spaces.h"
 
 namespace gipo {
 namespace {
@@ -29,10 +30,14 @@ Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t 
   // As text: it keeps the order of keys, and numbers that are not finite.
   Nested named{Nested::Kind::kTable, {}};
   for (const auto& [name, value] : options) named.items.push_back({name, value});
-  return {
-      {"id", env.id},    {"options", to_json(named)}, {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
-      {"count", 1},      {"threads", threads},  // of EnvPool
-      {"try_out", false}};
+  return {{"id", env.id},
+          {"mask", env.mask},
+          {"options", to_json(named)},
+          {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
+          {"count", 1},
+          {"first", 0},
+          {"threads", threads},  // of EnvPool
+          {"try_out", false}};
 }
 
 Json layout(const Slots& s) {
@@ -47,15 +52,28 @@ std::vector<double> bounds(const Json& values, double missing) {
   return all;
 }
 
+Fields read_fields(const Json& value) {
+  Fields fields;
+  for (const Json& f : value) {
+    fields.push_back({f.at("name").get<std::string>(), dtype_of(f.at("dtype").get<std::string>()),
+                      f.at("shape").get<std::vector<std::int64_t>>(),
+                      f.at("role") == name_of(Role::kMask) ? Role::kMask : Role::kPolicy,
+                      f.at("choices").get<std::vector<std::int64_t>>()});
+  }
+  return fields;
+}
+
 EnvSpec read_spec(const Json& value, const EnvOptions& env) {
   const double inf = std::numeric_limits<double>::infinity();
   try {
     EnvSpec spec;
     spec.id = env.id;
-    spec.observation_size = value.at("observation_size").get<std::size_t>();
+    spec.fields = read_fields(value.at("fields"));
+    spec.observation_size = floats_of(spec.fields);
     const Json& action = value.at("action");
     const auto kind = action.at("kind").get<std::string>();
     spec.action = {kind == "box"        ? ActionSpace::Kind::kBox
+                   : kind == "composed" ? ActionSpace::Kind::kComposed
                    : kind == "discrete" ? ActionSpace::Kind::kDiscrete
                                         : ActionSpace::Kind::kMultiDiscrete,
                    action.at("choices").get<std::vector<std::int64_t>>(), bounds(action.at("low"), -inf),
@@ -71,14 +89,17 @@ EnvSpec read_spec(const Json& value, const EnvOptions& env) {
 }
 
 bool same_spaces(const EnvSpec& a, const EnvSpec& b) {
-  return a.observation_size == b.observation_size && a.action.kind == b.action.kind &&
+  const auto same_field = [](const Field& x, const Field& y) {  // who sees it is for the program to say
+    return x.name == y.name && x.dtype == y.dtype && x.shape == y.shape && x.choices == y.choices;
+  };
+  return std::ranges::equal(a.fields, b.fields, same_field) && a.action.kind == b.action.kind &&
          a.action.choices == b.action.choices && a.action.low == b.action.low && a.action.high == b.action.high;
 }
 
 // An action that the task takes, for the first step of all.
 void write_some_action(const ActionSpace& space, std::span<double> action) {
   for (std::size_t d = 0; d < action.size(); ++d) {
-    action[d] = space.kind == ActionSpace::Kind::kBox ? std::clamp(0.0, space.low[d], space.high[d]) : 0.0;
+    action[d] = space.continuous(d) ? std::clamp(0.0, space.low[d], space.high[d]) : 0.0;
   }
 }
 
@@ -102,7 +123,7 @@ EnvSpec ask(const EnvOptions& env, const std::string& python, const Json& setup)
     return a->value;
   };
   EnvSpec spec = read_spec(answer('S'), env);
-  Slots slots(1, spec.observation_size, spec.action.dims());
+  Slots slots(1, spec.fields, spec.action.dims());
   slots.memory = process.share(slots.bytes);
   write_some_action(spec.action, slots.action(0));
   process.tell(layout(slots));
@@ -125,9 +146,11 @@ EnvSpec bridged_spec(const EnvOptions& env, const OptionValues& options) {
   setup["try_out"] = true;
   const std::lock_guard lock(mutex);
   const std::string question = python + " " + setup.dump();
-  const auto it = known.find(question);
-  if (it != known.end()) return it->second;
-  return known[question] = ask(env, python, setup);
+  auto it = known.find(question);
+  if (it == known.end()) it = known.emplace(question, ask(env, python, setup)).first;
+  EnvSpec spec = it->second;
+  assign_roles(env, spec);
+  return spec;
 }
 
 Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options, const EnvCrowd& crowd)
@@ -140,10 +163,12 @@ Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options,
   // A pool has threads: a second process would only split it.
   const std::size_t most = env.id.starts_with("envpool:") ? 1 : crowd.count;
   crowd_.workers = std::clamp<std::size_t>(crowd.workers, 1, most);
+  std::size_t first = crowd_.first;
   for (std::size_t w = 0; w < crowd_.workers; ++w) {
     const std::size_t count = (w + 1) * crowd_.count / crowd_.workers - w * crowd_.count / crowd_.workers;
     workers_.push_back(
-        {nullptr, Slots(count, spec_.observation_size, spec_.action.dims()), std::vector<std::uint64_t>(count)});
+        {nullptr, Slots(count, spec_.fields, spec_.action.dims()), std::vector<std::uint64_t>(count), first});
+    first += count;
     start(workers_.back());
   }
 }
@@ -168,6 +193,7 @@ std::uint64_t Bridge::rounds(std::size_t worker) const { return workers_[worker]
 void Bridge::start(Worker& worker) {
   Json setup = *setup_;
   setup["count"] = worker.slots.count;
+  setup["first"] = worker.first;
   worker.process = std::make_unique<WorkerProcess>(python_, setup, WorkerProcess::Patience{step_timeout_, crowd_.stop});
   worker.slots.memory = worker.process->share(worker.slots.bytes);
   worker.process->tell(layout(worker.slots));

@@ -63,6 +63,7 @@ class Bridge {
     std::unique_ptr<WorkerProcess> process;
     Slots slots;
     std::vector<std::uint64_t> roots;  // of seeds, [count]
+    std::size_t first = 0;             // number of its first environment
     std::uint64_t incarnation = 0;
     std::int64_t deaths = 0;                      // in a row
     std::uint64_t rounds = 0, rounds_before = 0;  // those before it was started

@@ -278,14 +278,17 @@ TEST_F(BridgeTest, AMissingPythonIsNamed) {
 }
 
 TEST(Slots, RowsDoNotOverlap) {
-  Slots slots(3, 5, 2);
+  const Fields fields = {{"a", DType::kFloat32, {5}}, {"b", DType::kUint8, {3, 3}}};
+  Slots slots(3, fields, 2);
   std::vector<std::byte> memory(slots.bytes);
   slots.memory = memory.data();
-  const auto* begin = reinterpret_cast<const std::byte*>(slots.observation(2).data());
-  EXPECT_GE(begin - memory.data(), 0);
-  EXPECT_LE(reinterpret_cast<const std::byte*>(slots.start(2).data() + 5), memory.data() + slots.bytes);
-  EXPECT_GE(reinterpret_cast<const std::byte*>(slots.start(0).data()),
-            reinterpret_cast<const std::byte*>(slots.observation(2).data() + 5));
+  EXPECT_GE(slots.observation(0, 0), reinterpret_cast<const std::byte*>(slots.reward() + 3));
+  EXPECT_EQ(slots.observation(0, 2) - slots.observation(0, 1), 5 * 4);
+  EXPECT_EQ(slots.start(1, 2) - slots.start(1, 1), 9);
+  EXPECT_GE(slots.start(0, 0), slots.observation(0, 2) + 5 * 4);
+  EXPECT_GE(slots.observation(1, 0), slots.start(0, 2) + 5 * 4);
+  EXPECT_GE(slots.start(1, 0), slots.observation(1, 2) + 9);
+  EXPECT_LE(slots.start(1, 2) + 9, memory.data() + slots.bytes);
   EXPECT_GE(reinterpret_cast<const std::byte*>(slots.reward()),
             reinterpret_cast<const std::byte*>(slots.action(2).data() + 2));
 }

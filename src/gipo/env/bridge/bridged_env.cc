@@ -1,6 +1,7 @@
 #include "gipo/env/bridge/bridged_env.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "gipo/core/error.h"
 
@@ -24,9 +25,9 @@ class BridgedEnv final : public Env {
   }
 
   void observe(std::span<double> observation) const override {
+    GIPO_CHECK(is_plain(spec().fields));
     finish_reset();
-    const auto row = at_start_ ? slots().start(place_.slot) : slots().observation(place_.slot);
-    std::ranges::copy(row, observation.begin());
+    std::copy_n(reinterpret_cast<const float*>(seen(0)), observation.size(), observation.begin());
   }
 
   std::string last_death() const override { return bridge_->last_death(); }
@@ -36,6 +37,11 @@ class BridgedEnv final : public Env {
   void load_physics(ByteReader&) override { refuse(); }
 
  private:
+  void observe_fields(ObservationRow out) const override {
+    finish_reset();
+    for (std::size_t f = 0; f < out.size(); ++f) std::memcpy(out[f], seen(f), slots().row_bytes[f]);
+  }
+
   void seeded(std::uint64_t seed) override {
     seed_ = seed;
     new_seed_ = true;
@@ -56,6 +62,10 @@ class BridgedEnv final : public Env {
     const std::uint8_t flags = slots().flags()[place_.slot];
     return {slots().reward()[place_.slot], (flags & kTerminatedBit) != 0, nullptr, (flags & kTruncatedBit) != 0,
             slots().success()[place_.slot]};
+  }
+
+  const std::byte* seen(std::size_t field) const {
+    return at_start_ ? slots().start(field, place_.slot) : slots().observation(field, place_.slot);
   }
 
   const Slots& slots() const { return bridge_->slots(place_.worker); }

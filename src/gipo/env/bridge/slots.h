@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
+
+#include "gipo/data/spec.h"
 
 namespace gipo {
 
@@ -20,8 +23,7 @@ inline constexpr std::uint8_t kTerminatedBit = 1, kTruncatedBit = 2, kStartedBit
 // The memory that the program and one worker share: one row of each array per environment. The worker writes while it
 // works, the program while it does not; the bytes that pass between them order the two.
 struct Slots {
-  Slots(std::size_t count, std::size_t observation_size, std::size_t action_dims)
-      : count(count), observation_size(observation_size), action_dims(action_dims) {
+  Slots(std::size_t count, const Fields& fields, std::size_t action_dims) : count(count), action_dims(action_dims) {
     std::size_t end = 0;
     const auto place = [&](std::size_t& at, std::size_t size) {
       at = end;
@@ -33,8 +35,11 @@ struct Slots {
     place(seed_at, count * sizeof(std::int64_t));
     place(action_at, count * action_dims * sizeof(double));
     place(reward_at, count * sizeof(double));
-    place(observation_at, count * observation_size * sizeof(float));
-    place(start_at, count * observation_size * sizeof(float));
+    for (const Field& f : fields) {
+      row_bytes.push_back(f.bytes());
+      place(observation_at.emplace_back(), count * f.bytes());
+      place(start_at.emplace_back(), count * f.bytes());
+    }
     bytes = end;
   }
 
@@ -44,14 +49,14 @@ struct Slots {
   std::int64_t* seed() const { return at<std::int64_t>(seed_at); }      // [count]
   double* reward() const { return at<double>(reward_at); }              // [count]
   std::span<double> action(std::size_t i) const { return {at<double>(action_at) + i * action_dims, action_dims}; }
-  // Of the last step; the true final one where it ended the episode.
-  std::span<const float> observation(std::size_t i) const { return row(observation_at, i); }
+  // A field of the last step's; the true final one where it ended the episode.
+  const std::byte* observation(std::size_t field, std::size_t i) const { return row(observation_at, field, i); }
   // Of the last reset.
-  std::span<const float> start(std::size_t i) const { return row(start_at, i); }
+  const std::byte* start(std::size_t field, std::size_t i) const { return row(start_at, field, i); }
 
-  std::size_t count, observation_size, action_dims;
-  std::size_t bytes = 0, command_at = 0, flags_at = 0, success_at = 0, seed_at = 0, action_at = 0, reward_at = 0,
-              observation_at = 0, start_at = 0;
+  std::size_t count, action_dims;
+  std::size_t bytes = 0, command_at = 0, flags_at = 0, success_at = 0, seed_at = 0, action_at = 0, reward_at = 0;
+  std::vector<std::size_t> row_bytes, observation_at, start_at;  // of each field
   std::byte* memory = nullptr;
 
  private:
@@ -59,8 +64,8 @@ struct Slots {
   T* at(std::size_t offset) const {
     return reinterpret_cast<T*>(memory + offset);
   }
-  std::span<const float> row(std::size_t offset, std::size_t i) const {
-    return {at<float>(offset) + i * observation_size, observation_size};
+  const std::byte* row(const std::vector<std::size_t>& offsets, std::size_t field, std::size_t i) const {
+    return memory + offsets[field] + i * row_bytes[field];
   }
 };
 
