@@ -6,9 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "gipo/config/config.h"
 #include "gipo/data/batch.h"
+#include "gipo/learner/options.h"
 #include "gipo/objective/diagnostics.h"
+#include "gipo/objective/options.h"
 #include "gipo/policy/model.h"
 
 namespace gipo {

@@ -20,19 +20,21 @@ bool bounded(const ActionSpace& action) {
 DistributionSpec make_distribution(const PolicyOptions& options, const EnvSpec& env) {
   const bool box = env.action.kind == ActionSpace::Kind::kBox;
   const auto refuse = [&](const std::string& why) {
-    throw Error(fmt::format("policy.distribution = \"{}\" does not fit {}: {}", options.distribution, env.id, why));
+    throw Error(
+        fmt::format("policy.distribution = \"{}\" does not fit {}: {}", word_of(options.distribution), env.id, why));
   };
   DistributionSpec spec;
   spec.dims = env.action.dims();
   if (!box) {
-    if (options.distribution == "gaussian" || options.distribution == "binned") {
+    if (options.distribution == DistributionChoice::kGaussian || options.distribution == DistributionChoice::kBinned) {
       refuse("its actions are discrete; wanted auto or categorical");
     }
     spec.choices = env.action.choices;
     return spec;
   }
-  if (options.distribution == "categorical") refuse("its actions are continuous; wanted auto, gaussian or binned");
-  if (options.distribution == "binned") {
+  if (options.distribution == DistributionChoice::kCategorical)
+    refuse("its actions are continuous; wanted auto, gaussian or binned");
+  if (options.distribution == DistributionChoice::kBinned) {
     if (!bounded(env.action)) refuse("its action range is unbounded; wanted auto or gaussian");
     spec.choices.assign(spec.dims, options.bins);
     return spec;
@@ -57,16 +59,15 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   spec.action = env.action;
   spec.spaces = env.spaces;
   spec.distribution = make_distribution(options, env);
-  const Activation activation = options.activation == "tanh" ? Activation::kTanh : Activation::kRelu;
   GIPO_CHECK(options.shared >= 0 && static_cast<std::size_t>(options.shared) <= options.hidden.size());
   spec.shared = static_cast<std::size_t>(options.shared);
-  spec.policy_shape = {env.observation_size, options.hidden, spec.distribution.outputs(), activation,
+  spec.policy_shape = {env.observation_size, options.hidden, spec.distribution.outputs(), options.activation,
                        options.layer_norm};
   const std::size_t seen =
       spec.shared > 0 ? static_cast<std::size_t>(options.hidden[spec.shared - 1]) : env.observation_size;
   const Widths own(options.hidden.begin() + options.shared, options.hidden.end());
-  spec.critic_shape = {seen, options.critic_hidden.value_or(own), 1, activation, options.layer_norm};
-  spec.uniform_init = options.init == "uniform";
+  spec.critic_shape = {seen, options.critic_hidden.value_or(own), 1, options.activation, options.layer_norm};
+  spec.uniform_init = options.init == FirstWeights::kUniform;
   spec.init_log_std = options.init_log_std;
   return spec;
 }
