@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "gipo/config/options.h"
 #include "gipo/core/error.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/plan/plan.h"
 
 std::vector<std::string> valid_inputs() {

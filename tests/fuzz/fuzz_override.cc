@@ -3,15 +3,16 @@
 #include <string>
 #include <vector>
 
-#include "gipo/config/options.h"
 #include "gipo/core/error.h"
+#include "gipo/plan/config_file.h"
+#include "gipo/plan/option_table.h"
 
 std::vector<std::string> valid_inputs() {
   const gipo::Config defaults;
   std::vector<std::string> inputs;
-  for (const gipo::OptionGroup& group : gipo::option_table()) {
+  for (const gipo::OptionGroup<gipo::Config>& group : gipo::option_table()) {
     inputs.emplace_back();
-    for (const gipo::Option& o : group.options) inputs.back() += o.key + "=" + o.get(defaults) + "\n";
+    for (const gipo::Option<gipo::Config>& o : group.options) inputs.back() += o.key + "=" + o.get(defaults) + "\n";
   }
   inputs.push_back("env.options.weight=0.5\nenv.options.range=[1, inf]\nenv.options.file=a.xml\nenv.options.on=true\n");
   return inputs;
@@ -27,8 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   }
   // What was set can be written and set again.
-  for (const gipo::OptionGroup& group : gipo::option_table()) {
-    for (const gipo::Option& o : group.options) {
+  for (const gipo::OptionGroup<gipo::Config>& group : gipo::option_table()) {
+    for (const gipo::Option<gipo::Config>& o : group.options) {
       if (!loaded.origins.contains(o.key)) continue;
       gipo::LoadedConfig again;
       gipo::apply_override(again, o.key + "=" + o.get(loaded.config));

@@ -4,6 +4,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/temporary_folder.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/run/resume.h"
 #include "gipo/train/trainer.h"
 

@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "gipo/config/options.h"
 #include "gipo/core/error.h"
 #include "gipo/env/env.h"
 #include "gipo/io/bytes.h"
+#include "gipo/plan/config_file.h"
 
 namespace {
 

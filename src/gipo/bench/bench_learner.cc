@@ -40,10 +40,11 @@ constexpr std::size_t kBatch = 512;
 
 // The network of configs/metaworld/authors.toml, which learns the policy in one of `policy_every` updates.
 BenchRow measure_authors(const std::string& name, const ActionSpace& bins, std::int64_t policy_every) {
-  PolicyOptions policy{.hidden = {512, 512}, .critic_hidden = Widths{256}, .shared = 1, .activation = "relu"};
+  PolicyOptions policy{
+      .hidden = {512, 512}, .critic_hidden = Widths{256}, .shared = 1, .activation = Activation::kRelu};
   policy.layer_norm = true;
   LearnerSetup setup = made_up_setup(39, bins, policy, kBatch);
-  setup.advantage.mode = "stored";
+  setup.advantage.mode = AdvantageMode::kStored;
   setup.learner.policy_every = policy_every;
   ThreadPool pool(1);
   const auto learner = make_learner(setup, RandomStream(1), pool);

@@ -64,10 +64,10 @@ std::vector<BenchRow> measure_lockstep() {
 std::vector<BenchRow> measure_async() {
   LoadedConfig async;
   Config& c = async.config;
-  c.run.mode = "async";
+  c.run.mode = RunMode::kAsync;
   c.env.count = 8;
   c.staleness = {};
-  c.staleness.regime = "custom";
+  c.staleness.regime = Regime::kCustom;
   c.staleness.env_steps_per_update = 256;
   c.replay.capacity = 16384;
   c.replay.segment_length = 32;

@@ -10,12 +10,12 @@
 
 #include "gipo/bindings/arrays.h"
 #include "gipo/bindings/bindings.h"
-#include "gipo/config/options.h"
 #include "gipo/core/error.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/objective/certificate.h"
 #include "gipo/objective/diagnostics.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/plan/config_file.h"
 #include "gipo/study/run_measure.h"
 
 namespace gipo::bindings {

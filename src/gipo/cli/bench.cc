@@ -10,7 +10,7 @@
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
-#include "gipo/config/options.h"
+#include "gipo/config/did_you_mean.h"
 #include "gipo/kernels/dense.h"
 
 namespace gipo::cli {

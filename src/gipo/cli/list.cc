@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "gipo/cli/commands.h"
-#include "gipo/config/options.h"
 #include "gipo/core/error.h"
 #include "gipo/env/env.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/plan/option_table.h"
 
 namespace gipo::cli {
 namespace {
@@ -80,9 +80,9 @@ void list_surrogates(bool json) {
 
 void list_options(bool json) {
   Json rows = Json::array();
-  for (const OptionGroup& g : option_table()) {
+  for (const OptionGroup<Config>& g : option_table()) {
     if (!json) fmt::print("\n[{}] {}\n", g.name, g.help);
-    for (const Option& o : g.options) {
+    for (const Option<Config>& o : g.options) {
       rows.push_back(
           {{"key", o.key}, {"type", o.type}, {"default", o.value}, {"accepted", o.accepted}, {"help", o.help}});
       if (json) continue;

@@ -6,8 +6,8 @@
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/table.h"
-#include "gipo/config/options.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/plan/config_file.h"
 
 namespace gipo::cli {
 namespace {

@@ -8,6 +8,7 @@
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
 #include "gipo/plan/memory.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {
@@ -74,7 +75,7 @@ int dry_run(const Plan& plan, const Origins& origins, bool json) {
 double estimate_seconds(const Plan& plan) {
   ThreadPool pool(static_cast<std::size_t>(plan.config.run.threads));
   LearnerSetup setup = plan.learner_setup();
-  setup.advantage.mode = "stored";
+  setup.advantage.mode = AdvantageMode::kStored;
   const auto learner = make_learner(setup, RandomStream(1), pool);
   TransitionSpec transition = plan.transition();
   transition.stored = true;

@@ -4,8 +4,9 @@
 
 #include <cmath>
 
-#include "gipo/config/options.h"
 #include "gipo/core/error.h"
+#include "gipo/plan/config_file.h"
+#include "gipo/plan/option_table.h"
 
 namespace gipo {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "gipo/config/options.h"
+#include "gipo/config/option_value.h"
 
 namespace gipo {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "gipo/config/config_toml.h"
+#include "gipo/config/toml_nodes.h"
 #include "gipo/core/error.h"
 
 namespace gipo {

@@ -78,7 +78,7 @@ void Examination::check_config() {
     plan_ = plan_with_dial_of(loaded, states_.empty() ? loaded.config.learner.updates : states_.back().dial_updates);
     const Config& c = plan_->config;
     say(Health::kGood, fmt::format("config.toml: {}, {}, seed {}, {}, {} updates", c.env.id, c.surrogate.name,
-                                   c.run.seed, c.run.mode, c.learner.updates));
+                                   c.run.seed, word_of(c.run.mode), c.learner.updates));
   } catch (const std::exception& e) {
     return say(Health::kDamaged, fmt::format("config.toml: {}", e.what()));
   }

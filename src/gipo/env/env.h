@@ -13,6 +13,7 @@
 #include "gipo/core/random.h"
 #include "gipo/data/spec.h"
 #include "gipo/env/env_options.h"
+#include "gipo/env/options.h"
 
 namespace gipo {
 

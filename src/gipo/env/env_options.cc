@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gipo/config/options.h"
+#include "gipo/config/did_you_mean.h"
 #include "gipo/core/error.h"
 
 namespace gipo {

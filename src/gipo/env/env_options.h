@@ -2,11 +2,15 @@
 
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "gipo/config/config.h"
+#include "gipo/config/option_value.h"
 
 namespace gipo {
+
+// The keys of the table [env.options] begin so, in `--set` and where origins are kept.
+inline constexpr std::string_view kEnvOptions = "env.options.";
 
 // One option of a task, set as env.options.NAME. The type is that of its default; a pair of numbers is a range, its
 // ends in order, which may be infinite.

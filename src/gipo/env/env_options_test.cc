@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "gipo/config/options.h"
 #include "gipo/core/error.h"
+#include "gipo/plan/config_file.h"
 
 namespace gipo {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "gipo/config/options.h"
+#include "gipo/config/did_you_mean.h"
 #include "gipo/core/error.h"
 #include "gipo/env/bridge/bridged_env.h"
 #include "gipo/env/env.h"

@@ -36,7 +36,7 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
     : setup_(setup),
       surrogate_(setup.surrogate),
       pool_(pool),
-      per_dimension_(setup.surrogate.ratio == "dimension"),
+      per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
       batch_size_(static_cast<std::size_t>(setup.learner.batch_size)),
       policy_(setup.model.policy_shape, setup.model.shared > 0 ? 2 * batch_size_ : batch_size_,
               setup.model.distribution.extra_parameters(), setup.learner),
@@ -81,7 +81,7 @@ template <class T>
 void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
   GIPO_CHECK(batch.size == batch_size_);
   policy_due_ = (version_ + 1) % setup_.learner.policy_every == 0;
-  ratios_due_ = policy_due_ || diagnose || setup_.advantage.mode == "vtrace";
+  ratios_due_ = policy_due_ || diagnose || setup_.advantage.mode == AdvantageMode::kVtrace;
   forward(batch);
   if (ratios_due_) compute_log_ratios(batch);
   compute_advantages(batch);
@@ -95,7 +95,7 @@ void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
 template <class T>
 void CpuLearner<T>::forward(const Batch& batch) {
   // Advantages made at collection need no value of what follows a stretch.
-  const std::size_t rows = setup_.advantage.mode == "stored" ? batch.size : batch.rows();
+  const std::size_t rows = setup_.advantage.mode == AdvantageMode::kStored ? batch.size : batch.rows();
   scale_.apply<T>({batch.observation().data(), rows * batch.observation_size()}, observation_.data());
   std::copy_n(batch.action().data(), action_.size(), action_.data());
   const std::span<const float> reward = batch.reward();
@@ -143,11 +143,11 @@ void CpuLearner<T>::compute_log_ratios(const Batch& batch) {
 template <class T>
 void CpuLearner<T>::compute_advantages(const Batch& batch) {
   const AdvantageOptions& o = setup_.advantage;
-  if (o.mode == "stored") {
+  if (o.mode == AdvantageMode::kStored) {
     std::copy_n(batch.advantage().data(), batch.size, advantage_.data());
     std::copy_n(batch.target().data(), batch.size, target_.data());
   }
-  for (std::size_t w = 0; o.mode != "stored" && w < batch.stretches.size(); ++w) {
+  for (std::size_t w = 0; o.mode != AdvantageMode::kStored && w < batch.stretches.size(); ++w) {
     const Stretch& stretch = batch.stretches[w];
     std::copy_n(values_ + stretch.begin, stretch.length, stretch_value_.data());
     stretch_value_[stretch.length] = values_[batch.size + w];
@@ -156,7 +156,7 @@ void CpuLearner<T>::compute_advantages(const Batch& batch) {
                                  stretch.terminated};
     const std::span<T> advantage(advantage_.data() + stretch.begin, stretch.length);
     const std::span<T> target(target_.data() + stretch.begin, stretch.length);
-    if (o.mode == "gae") {
+    if (o.mode == AdvantageMode::kGae) {
       gae<T>(segment, T(o.gamma), T(o.lambda), advantage, target);
     } else {
       vtrace<T>(segment, {joint_.data() + stretch.begin, stretch.length}, {o.gamma, o.lambda, o.rho_bar, o.c_bar},

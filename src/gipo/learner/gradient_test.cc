@@ -14,14 +14,14 @@ constexpr double kEntropyCoef = 0.03, kKlCoef = 0.07, kProximalCoef = 0.4, kValu
 
 double frozen_gipo_weight(const SurrogateOptions& o, double lr, double a) {
   const double sigma = a < 0 ? o.sigma_neg.value_or(o.sigma) : o.sigma_pos.value_or(o.sigma);
-  if (o.pull_back != "damped" && a > 0 && lr < 0) return 1;
-  if (o.pull_back == "both" && a < 0 && lr > 0) {
+  if (o.pull_back != PullBack::kDamped && a > 0 && lr < 0) return 1;
+  if (o.pull_back == PullBack::kBoth && a < 0 && lr > 0) {
     // The gaussian's cap; the other kernels are tested here where theirs is 1 (laplacian) or not reached.
-    const double cap = o.kernel == "gaussian" ? std::exp(sigma * sigma / 2) : 1.0;
-    if (o.kernel != "cauchy") return std::min(std::exp(lr), cap) / std::exp(lr);
+    const double cap = o.kernel == TrustKernel::kGaussian ? std::exp(sigma * sigma / 2) : 1.0;
+    if (o.kernel != TrustKernel::kCauchy) return std::min(std::exp(lr), cap) / std::exp(lr);
   }
-  if (o.kernel == "gaussian") return std::exp(-lr * lr / (2 * sigma * sigma));
-  if (o.kernel == "laplacian") return std::exp(-std::abs(lr) / sigma);
+  if (o.kernel == TrustKernel::kGaussian) return std::exp(-lr * lr / (2 * sigma * sigma));
+  if (o.kernel == TrustKernel::kLaplacian) return std::exp(-std::abs(lr) / sigma);
   return 1 / (1 + (lr / sigma) * (lr / sigma));
 }
 
@@ -88,7 +88,7 @@ class Fixture {
     LearnerSetup s;
     s.model = c.model;
     s.surrogate = c.surrogate;
-    s.advantage.mode = "stored";
+    s.advantage.mode = AdvantageMode::kStored;
     s.advantage.normalise = false;
     s.learner.batch_size = kSize;
     s.learner.policy_lr = 0.01;
@@ -154,7 +154,7 @@ class Fixture {
   // One per ratio: per dimension or joint.
   std::vector<double> log_ratios() {
     evaluate();
-    const bool joint = case_.surrogate.ratio == "joint";
+    const bool joint = case_.surrogate.ratio == RatioOf::kJoint;
     std::vector<double> ratios(joint ? kSize : kSize * dims(), 0.0);
     for (std::size_t i = 0; i < kSize * dims(); ++i) {
       ratios[joint ? i / dims() : i] += log_prob_[i] - static_cast<double>(batch_.log_prob()[i]);
@@ -220,10 +220,10 @@ std::vector<SurrogateOptions> surrogates() {
       all.push_back(o);
       continue;
     }
-    for (const char* kernel : {"gaussian", "laplacian", "cauchy"}) {
-      for (const char* pull_back : {"damped", "positive", "both"}) {
+    for (const auto& [kernel, kernel_word] : kWords<TrustKernel>) {
+      for (const auto& [pull_back, word] : kWords<PullBack>) {
         // The cauchy's cap in "both" has no plain form; its value is tested beside the surrogate.
-        if (std::string(kernel) == "cauchy" && std::string(pull_back) == "both") continue;
+        if (kernel == TrustKernel::kCauchy && pull_back == PullBack::kBoth) continue;
         o.kernel = kernel;
         o.pull_back = pull_back;
         o.sigma_neg = 0.3;
@@ -260,14 +260,14 @@ TEST(Gradient, MatchesFiniteDifferencesForEverySurrogateRatioDistributionAndLaye
   double worst = 0;
   int cases = 0;
   for (SurrogateOptions surrogate : surrogates()) {
-    for (const char* ratio : {"joint", "dimension"}) {
+    for (const auto& [ratio, word] : kWords<RatioOf>) {
       surrogate.ratio = ratio;
       for (const ModelSpec& model : models()) {
-        const std::string label = surrogate.name + " " + surrogate.kernel + " " + surrogate.pull_back + " " + ratio +
-                                  " outputs " + std::to_string(model.distribution.outputs()) + " relu " +
-                                  std::to_string(model.policy_shape.activation == Activation::kRelu) + " norm " +
-                                  std::to_string(model.policy_shape.layer_norm) + " shared " +
-                                  std::to_string(model.shared);
+        const std::string label =
+            surrogate.name + " " + word_of(surrogate.kernel) + " " + word_of(surrogate.pull_back) + " " + word +
+            " outputs " + std::to_string(model.distribution.outputs()) + " relu " +
+            std::to_string(model.policy_shape.activation == Activation::kRelu) + " norm " +
+            std::to_string(model.policy_shape.layer_norm) + " shared " + std::to_string(model.shared);
         Fixture f({surrogate, model, label});
         const double policy = f.policy_error(), critic = f.critic_error();
         EXPECT_LT(policy, 1e-5) << label;

@@ -36,10 +36,10 @@ void UpdateStats::append_to(std::vector<std::pair<std::string, double>>& figures
 double schedule_factor(const LearnerOptions& options, std::int64_t update) {
   const auto t = static_cast<double>(update), warm = static_cast<double>(options.warmup_updates);
   if (t < warm) return (t + 1.0) / warm;
-  if (options.schedule == "constant") return 1.0;
+  if (options.schedule == Schedule::kConstant) return 1.0;
   const double span = std::max(1.0, static_cast<double>(options.updates) - warm);
   const double done = std::clamp((t - warm) / span, 0.0, 1.0);
-  if (options.schedule == "linear") return 1.0 - done;
+  if (options.schedule == Schedule::kLinear) return 1.0 - done;
   return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 
@@ -63,7 +63,7 @@ LearnerMemory learner_memory(const LearnerSetup& setup) {
   const bool proximal = setup.learner.proximal_coef > 0;
   const auto n = static_cast<double>(batch), dims = static_cast<double>(model.distribution.dims());
   const auto policy = static_cast<double>(model.policy_parameters());
-  const double ratios = setup.surrogate.ratio == "dimension" ? n * dims : n;
+  const double ratios = setup.surrogate.ratio == RatioOf::kDimension ? n * dims : n;
   const auto outputs = static_cast<double>(model.distribution.outputs());
   LearnerMemory memory;
   // Parameters, gradient and two moments; the average.

@@ -7,10 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "gipo/config/config.h"
 #include "gipo/data/batch.h"
 #include "gipo/io/safetensors.h"
+#include "gipo/learner/options.h"
 #include "gipo/objective/diagnostics.h"
+#include "gipo/objective/options.h"
 #include "gipo/policy/model.h"
 
 namespace gipo {

@@ -57,10 +57,10 @@ TEST(Learner, ThreadsDoNotChangeTheWeights) {
 // The authors' set-up in small: shared layers with LayerNorm, bins, the policy learning in one update of three.
 LearnerSetup shared_setup() {
   LearnerSetup s = small_setup();
-  PolicyOptions options{.hidden = {8, 8}, .critic_hidden = Widths{6}, .shared = 1, .activation = "relu"};
+  PolicyOptions options{.hidden = {8, 8}, .critic_hidden = Widths{6}, .shared = 1, .activation = Activation::kRelu};
   options.layer_norm = true;
   s.model = make_model_spec(options, {"T", "", 3, ActionSpace::discrete(3), 10});
-  s.advantage.mode = "stored";
+  s.advantage.mode = AdvantageMode::kStored;
   s.learner.policy_every = 3;
   return s;
 }
@@ -81,7 +81,7 @@ TEST(Learner, ThreadsDoNotChangeTheWeightsOfSharedLayers) {
 
 TEST(Learner, ThePolicyLearnsInOneOfPolicyEveryUpdates) {
   ThreadPool pool(1);
-  for (const char* mode : {"stored", "vtrace"}) {
+  for (const AdvantageMode mode : {AdvantageMode::kStored, AdvantageMode::kVtrace}) {
     LearnerSetup setup = shared_setup();
     setup.advantage.mode = mode;
     setup.learner.proximal_coef = 0.1;
@@ -197,7 +197,7 @@ TEST(Learner, EndsByNameAfterTooManySkippedUpdatesInARow) {
 TEST(Learner, ValueLossFallsAndExplainedVarianceRisesOnAFixedBatch) {
   ThreadPool pool(1);
   LearnerSetup setup = small_setup();
-  setup.advantage.mode = "stored";
+  setup.advantage.mode = AdvantageMode::kStored;
   setup.learner.value_lr = 0.01;
   const auto learner = make_learner(setup, RandomStream(1), pool);
   Batch batch = random_batch(3);
@@ -259,9 +259,9 @@ TEST(Schedule, WarmsUpAndComesDown) {
   LearnerOptions o;
   o.updates = 100;
   EXPECT_DOUBLE_EQ(schedule_factor(o, 50), 1);
-  o.schedule = "linear";
+  o.schedule = Schedule::kLinear;
   EXPECT_DOUBLE_EQ(schedule_factor(o, 25), 0.75);
-  o.schedule = "cosine";
+  o.schedule = Schedule::kCosine;
   o.warmup_updates = 10;
   EXPECT_DOUBLE_EQ(schedule_factor(o, 0), 0.1);
   EXPECT_DOUBLE_EQ(schedule_factor(o, 10), 1);

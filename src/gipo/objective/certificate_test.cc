@@ -5,8 +5,8 @@
 #include <array>
 #include <cmath>
 
-#include "gipo/config/config.h"
 #include "gipo/core/random.h"
+#include "gipo/objective/options.h"
 #include "gipo/objective/surrogate.h"
 
 namespace gipo {
@@ -66,7 +66,7 @@ TEST(Certificate, Limits) {
 // Lemma 5.3 against the surrogate that trains, over ratios from e^-20 to e^20.
 TEST(Certificate, NoMultiplierIsAboveItsBound) {
   for (const double sigma : {0.1, 0.5, 1.0, 2.0}) {
-    for (const char* pull_back : {"damped", "positive", "both"}) {
+    for (const PullBack pull_back : {PullBack::kDamped, PullBack::kPositive, PullBack::kBoth}) {
       SurrogateOptions o;
       o.sigma = sigma;
       o.pull_back = pull_back;

@@ -8,7 +8,7 @@
 #include <limits>
 #include <string_view>
 
-#include "gipo/config/options.h"
+#include "gipo/config/did_you_mean.h"
 #include "gipo/core/error.h"
 
 namespace gipo {
@@ -81,8 +81,6 @@ struct Cauchy {
   }
 };
 
-enum class PullBack { kDamped, kPositive, kBoth };
-
 template <class Weight, PullBack pull_back>
 struct Gipo {
   double sigma_pos, sigma_neg, log_bound;
@@ -101,19 +99,19 @@ struct Gipo {
   }
 };
 
-[[noreturn]] void unknown(std::string_view key, const std::string& value, const std::vector<std::string>& known) {
-  throw Error(fmt::format("surrogate.{} = {} is not known{}; known: {}", key, value, did_you_mean(value, known),
-                          fmt::join(known, ", ")));
-}
-
 template <class Weight>
 Kernels gipo_kernels(const SurrogateOptions& o) {
   const double pos = o.sigma_pos.value_or(o.sigma), neg = o.sigma_neg.value_or(o.sigma);
   const double bound = Weight::log_bound(neg);  // the cap acts on negative advantages only
-  if (o.pull_back == "damped") return kernels(Gipo<Weight, PullBack::kDamped>{pos, neg, bound});
-  if (o.pull_back == "positive") return kernels(Gipo<Weight, PullBack::kPositive>{pos, neg, bound});
-  if (o.pull_back == "both") return kernels(Gipo<Weight, PullBack::kBoth>{pos, neg, bound});
-  unknown("pull_back", o.pull_back, {"damped", "positive", "both"});
+  switch (o.pull_back) {
+    case PullBack::kDamped:
+      return kernels(Gipo<Weight, PullBack::kDamped>{pos, neg, bound});
+    case PullBack::kPositive:
+      return kernels(Gipo<Weight, PullBack::kPositive>{pos, neg, bound});
+    case PullBack::kBoth:
+      return kernels(Gipo<Weight, PullBack::kBoth>{pos, neg, bound});
+  }
+  GIPO_CHECK(false);
 }
 
 // PPO's clipped objective, with the floor dual_clip * A under it for A < 0 (infinite: plain PPO).
@@ -146,10 +144,15 @@ constexpr Entry kEntries[] = {
      {"sigma", "sigma_pos", "sigma_neg", "kernel", "pull_back"},
      false,
      [](const SurrogateOptions& o) {
-       if (o.kernel == "gaussian") return gipo_kernels<Gaussian>(o);
-       if (o.kernel == "laplacian") return gipo_kernels<Laplacian>(o);
-       if (o.kernel == "cauchy") return gipo_kernels<Cauchy>(o);
-       unknown("kernel", o.kernel, {"gaussian", "laplacian", "cauchy"});
+       switch (o.kernel) {
+         case TrustKernel::kGaussian:
+           return gipo_kernels<Gaussian>(o);
+         case TrustKernel::kLaplacian:
+           return gipo_kernels<Laplacian>(o);
+         case TrustKernel::kCauchy:
+           return gipo_kernels<Cauchy>(o);
+       }
+       GIPO_CHECK(false);
      }},
     {"ppo",
      "Clipped ratio: no gradient once a sample has moved past 1 +- epsilon.",
@@ -235,7 +238,8 @@ Surrogate::Surrogate(const SurrogateOptions& options) {
   }
   std::vector<std::string> names;
   for (const Entry& entry : kEntries) names.emplace_back(entry.name);
-  unknown("name", options.name, names);
+  throw Error(fmt::format("surrogate.name = {} is not known{}; known: {}", options.name,
+                          did_you_mean(options.name, names), fmt::join(names, ", ")));
 }
 
 const std::vector<SurrogateInfo>& registered_surrogates() {

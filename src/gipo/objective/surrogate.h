@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gipo/config/config.h"
+#include "gipo/objective/options.h"
 
 namespace gipo {
 

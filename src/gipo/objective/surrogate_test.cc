@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "gipo/config/options.h"
+#include "gipo/config/option.h"
 #include "gipo/core/error.h"
 #include "gipo/core/random.h"
 
@@ -27,13 +27,15 @@ Term<T> evaluate(const SurrogateOptions& options, T log_ratio, T advantage) {
   return term;
 }
 
+constexpr TrustKernel kKernels[] = {TrustKernel::kGaussian, TrustKernel::kLaplacian, TrustKernel::kCauchy};
+
 SurrogateOptions named(const std::string& name) {
   SurrogateOptions options;
   options.name = name;
   return options;
 }
 
-SurrogateOptions gipo_with(const std::string& kernel, double sigma, const std::string& pull_back = "damped") {
+SurrogateOptions gipo_with(TrustKernel kernel, double sigma, PullBack pull_back = PullBack::kDamped) {
   SurrogateOptions options = named("gipo");
   options.kernel = kernel;
   options.sigma = sigma;
@@ -44,8 +46,8 @@ SurrogateOptions gipo_with(const std::string& kernel, double sigma, const std::s
 std::vector<SurrogateOptions> every_variant() {
   std::vector<SurrogateOptions> all;
   for (const SurrogateInfo& info : registered_surrogates()) all.push_back(named(info.name));
-  for (const char* kernel : {"gaussian", "laplacian", "cauchy"}) {
-    for (const char* pull_back : {"damped", "positive", "both"}) {
+  for (const TrustKernel kernel : kKernels) {
+    for (const PullBack pull_back : {PullBack::kDamped, PullBack::kPositive, PullBack::kBoth}) {
       for (const double sigma : {1e-3, 0.5, 1.0, 3.0, 1e3}) all.push_back(gipo_with(kernel, sigma, pull_back));
     }
   }
@@ -96,17 +98,17 @@ TEST(Surrogate, ValuesByHand) {
 
 TEST(Surrogate, GipoKernelsByHand) {
   // At rho = e^-1 and sigma 0.5 the weights are e^-2, e^-2 and 1/5.
-  EXPECT_NEAR(evaluate(gipo_with("gaussian", 0.5), -1.0, 2.0).multiplier, std::exp(-3.0), 1e-15);
-  EXPECT_NEAR(evaluate(gipo_with("laplacian", 0.5), -1.0, 2.0).multiplier, std::exp(-3.0), 1e-15);
-  EXPECT_NEAR(evaluate(gipo_with("cauchy", 0.5), -1.0, 2.0).multiplier, std::exp(-1.0) / 5, 1e-15);
-  EXPECT_NEAR(evaluate(gipo_with("gaussian", 2), 2.0, -3.0).multiplier, std::exp(1.5), 1e-14);
-  EXPECT_NEAR(evaluate(gipo_with("laplacian", 2), 2.0, -3.0).multiplier, std::exp(1.0), 1e-14);
-  EXPECT_NEAR(evaluate(gipo_with("cauchy", 2), 2.0, -3.0).multiplier, std::exp(2.0) / 2, 1e-14);
-  EXPECT_NEAR(evaluate(gipo_with("gaussian", 2), 2.0, -3.0).loss, 3 * std::exp(1.5), 1e-13);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kGaussian, 0.5), -1.0, 2.0).multiplier, std::exp(-3.0), 1e-15);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kLaplacian, 0.5), -1.0, 2.0).multiplier, std::exp(-3.0), 1e-15);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kCauchy, 0.5), -1.0, 2.0).multiplier, std::exp(-1.0) / 5, 1e-15);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kGaussian, 2), 2.0, -3.0).multiplier, std::exp(1.5), 1e-14);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kLaplacian, 2), 2.0, -3.0).multiplier, std::exp(1.0), 1e-14);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kCauchy, 2), 2.0, -3.0).multiplier, std::exp(2.0) / 2, 1e-14);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kGaussian, 2), 2.0, -3.0).loss, 3 * std::exp(1.5), 1e-13);
 }
 
 TEST(Surrogate, GipoWidthFollowsTheSignOfTheAdvantage) {
-  SurrogateOptions options = gipo_with("gaussian", 1);
+  SurrogateOptions options = gipo_with(TrustKernel::kGaussian, 1);
   options.sigma_neg = 0.5;
   EXPECT_NEAR(evaluate(options, 1.0, 2.0).multiplier, std::exp(0.5), 1e-15);
   EXPECT_NEAR(evaluate(options, 1.0, -2.0).multiplier, std::exp(-1.0), 1e-15);
@@ -136,12 +138,11 @@ TEST(Surrogate, LossDerivativeWithFrozenWeight) {
   for (const double at : {-1.1, -0.3, 0.2, 0.8}) {
     const double weights[] = {std::exp(-at * at / (2 * sigma * sigma)), std::exp(-std::abs(at) / sigma),
                               1 / (1 + at * at / (sigma * sigma))};
-    const char* kernel[] = {"gaussian", "laplacian", "cauchy"};
-    for (int k = 0; k < 3; ++k) {
+    for (std::size_t k = 0; k < 3; ++k) {
       const auto loss = [&](double log_ratio) { return -weights[k] * std::exp(log_ratio) * advantage; };
-      const Term<double> term = evaluate(gipo_with(kernel[k], sigma), at, advantage);
-      EXPECT_NEAR((loss(at + h) - loss(at - h)) / (2 * h), -term.multiplier * advantage, 1e-8) << kernel[k];
-      EXPECT_NEAR(loss(at), term.loss, 1e-12) << kernel[k];
+      const Term<double> term = evaluate(gipo_with(kKernels[k], sigma), at, advantage);
+      EXPECT_NEAR((loss(at + h) - loss(at - h)) / (2 * h), -term.multiplier * advantage, 1e-8) << word_of(kKernels[k]);
+      EXPECT_NEAR(loss(at), term.loss, 1e-12) << word_of(kKernels[k]);
     }
     // cispo and truncated: weight * log pi * A, the weight frozen.
     const double rho = std::exp(at), clipped = std::max(0.8, std::min(1.2, rho)), cut = std::min(1.0, rho);
@@ -157,9 +158,9 @@ TEST(Surrogate, GipoIsBoundedByItsPeak) {
   for (const double sigma : {0.1, 0.5, 1.0, 2.0}) {
     const double bound = std::exp(sigma * sigma / 2);
     for (double log_ratio = -20; log_ratio <= 20; log_ratio += 0.01) {
-      EXPECT_LE(evaluate(gipo_with("gaussian", sigma), log_ratio, 1.0).multiplier, bound * (1 + 1e-12));
+      EXPECT_LE(evaluate(gipo_with(TrustKernel::kGaussian, sigma), log_ratio, 1.0).multiplier, bound * (1 + 1e-12));
     }
-    EXPECT_NEAR(evaluate(gipo_with("gaussian", sigma), sigma * sigma, 1.0).multiplier, bound, 1e-12);
+    EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kGaussian, sigma), sigma * sigma, 1.0).multiplier, bound, 1e-12);
   }
 }
 
@@ -176,40 +177,44 @@ TEST(Surrogate, SapoPeaksAwayFromOne) {
 }
 
 TEST(Surrogate, PullBackTouchesOnlyItsQuadrants) {
-  for (const char* kernel : {"gaussian", "laplacian", "cauchy"}) {
-    const auto m = [&](const char* pull_back, double log_ratio, double advantage) {
+  for (const TrustKernel kernel : kKernels) {
+    const auto m = [&](PullBack pull_back, double log_ratio, double advantage) {
       return evaluate(gipo_with(kernel, 0.5, pull_back), log_ratio, advantage).multiplier;
     };
-    for (const char* pull_back : {"positive", "both"}) {
-      EXPECT_NEAR(m(pull_back, -1, 1), std::exp(-1.0), 1e-15) << kernel;
-      EXPECT_EQ(m(pull_back, 1, 1), m("damped", 1, 1)) << kernel;
-      EXPECT_EQ(m(pull_back, -1, -1), m("damped", -1, -1)) << kernel;
+    for (const PullBack pull_back : {PullBack::kPositive, PullBack::kBoth}) {
+      EXPECT_NEAR(m(pull_back, -1, 1), std::exp(-1.0), 1e-15) << word_of(kernel);
+      EXPECT_EQ(m(pull_back, 1, 1), m(PullBack::kDamped, 1, 1)) << word_of(kernel);
+      EXPECT_EQ(m(pull_back, -1, -1), m(PullBack::kDamped, -1, -1)) << word_of(kernel);
     }
-    EXPECT_EQ(m("positive", 1, -1), m("damped", 1, -1)) << kernel;
-    EXPECT_LT(m("damped", -1, 1), 0.5 * std::exp(-1.0)) << kernel;
+    EXPECT_EQ(m(PullBack::kPositive, 1, -1), m(PullBack::kDamped, 1, -1)) << word_of(kernel);
+    EXPECT_LT(m(PullBack::kDamped, -1, 1), 0.5 * std::exp(-1.0)) << word_of(kernel);
   }
-  EXPECT_NEAR(evaluate(gipo_with("gaussian", 0.5, "both"), 1.0, -1.0).multiplier, std::exp(0.125), 1e-15);
-  EXPECT_NEAR(evaluate(gipo_with("gaussian", 0.5, "both"), 0.1, -1.0).multiplier, std::exp(0.1), 1e-15);
-  EXPECT_NEAR(evaluate(gipo_with("laplacian", 0.5, "both"), 1.0, -1.0).multiplier, 1, 1e-15);
-  EXPECT_NEAR(evaluate(gipo_with("laplacian", 2, "both"), 9.0, -1.0).multiplier, std::exp(2.0), 1e-14);
-  EXPECT_NEAR(evaluate(gipo_with("cauchy", 2, "both"), 9.0, -1.0).multiplier, std::exp(2.0), 1e-14);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kGaussian, 0.5, PullBack::kBoth), 1.0, -1.0).multiplier, std::exp(0.125),
+              1e-15);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kGaussian, 0.5, PullBack::kBoth), 0.1, -1.0).multiplier, std::exp(0.1),
+              1e-15);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kLaplacian, 0.5, PullBack::kBoth), 1.0, -1.0).multiplier, 1, 1e-15);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kLaplacian, 2, PullBack::kBoth), 9.0, -1.0).multiplier, std::exp(2.0),
+              1e-14);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kCauchy, 2, PullBack::kBoth), 9.0, -1.0).multiplier, std::exp(2.0),
+              1e-14);
 }
 
 TEST(Surrogate, PullBackCapsCauchyAtItsLocalPeak) {
   double peak = 0;
   for (double x = 0; x < 1; x += 1e-4) peak = std::max(peak, std::exp(x) / (1 + x * x / 0.25));
   EXPECT_GT(peak, 1.01);
-  EXPECT_NEAR(evaluate(gipo_with("cauchy", 0.5, "both"), 15.0, -1.0).multiplier, peak, 1e-7);
+  EXPECT_NEAR(evaluate(gipo_with(TrustKernel::kCauchy, 0.5, PullBack::kBoth), 15.0, -1.0).multiplier, peak, 1e-7);
 }
 
 TEST(Surrogate, PullBackCapUsesTheNegativeWidth) {
-  SurrogateOptions options = gipo_with("gaussian", 2, "both");
+  SurrogateOptions options = gipo_with(TrustKernel::kGaussian, 2, PullBack::kBoth);
   options.sigma_neg = 0.5;
   EXPECT_NEAR(evaluate(options, 3.0, -1.0).multiplier, std::exp(0.125), 1e-15);
 }
 
 TEST(Surrogate, WideGipoIsNoClip) {
-  for (const char* kernel : {"gaussian", "laplacian", "cauchy"}) {
+  for (const TrustKernel kernel : kKernels) {
     for (const double log_ratio : {-2.0, -0.1, 0.5, 2.0}) {
       EXPECT_NEAR(evaluate(gipo_with(kernel, 1e6), log_ratio, -2.0).multiplier / std::exp(log_ratio), 1, 1e-5);
     }
@@ -271,10 +276,8 @@ TEST(Surrogate, ListedOptionsAreThoseOfTheGroup) {
     EXPECT_FALSE(info.summary.empty());
     read.insert(info.options.begin(), info.options.end());
   }
-  for (const OptionGroup& g : option_table()) {
-    if (g.name != "surrogate") continue;
-    for (const Option& option : g.options) group.insert(option.key.substr(10));
-  }
+  for (const Option<SurrogateOptions>& option : group_of<SurrogateOptions>().options)
+    group.insert(option.key.substr(10));
   EXPECT_EQ(read, group);
 }
 
@@ -290,8 +293,6 @@ TEST(Surrogate, UnknownNamesAreExplained) {
   const std::string text = message(named("gippo"));
   EXPECT_EQ(text.find("surrogate.name = gippo is not known (did you mean gipo?)"), 0u) << text;
   for (const SurrogateInfo& info : registered_surrogates()) EXPECT_NE(text.find(info.name), std::string::npos);
-  EXPECT_NE(message(gipo_with("gausian", 1)).find("did you mean gaussian?"), std::string::npos);
-  EXPECT_NE(message(gipo_with("cauchy", 1, "none")).find("surrogate.pull_back = none"), std::string::npos);
 }
 
 TEST(Surrogate, RefusesUnequalLengths) {

@@ -52,7 +52,7 @@ class Count {
   }
 
  private:
-  bool async() const { return p_.config.run.mode == "async"; }
+  bool async() const { return p_.config.run.mode == RunMode::kAsync; }
   bool bridged() const { return is_bridged(p_.env.id); }
   double envs() const { return static_cast<double>(p_.envs()); }
   double evaluated() const { return static_cast<double>(evaluated_together(p_.config.eval.episodes)); }

@@ -31,7 +31,7 @@ TEST(MemoryNeed, FollowsWhatItIsMadeOf) {
   EXPECT_LT(part(one, "checkpoint"), 5e6) << "the replay is not copied";
 
   loaded.config.replay.capacity = 2'000'000;
-  loaded.config.run.mode = "async";
+  loaded.config.run.mode = RunMode::kAsync;
   const MemoryNeed two = memory_need(make_plan(loaded));
   EXPECT_NEAR(part(two, "replay"), 2 * part(one, "replay"), 1e5);
   EXPECT_EQ(part(two, "batches"), 2 * part(one, "batches"));

@@ -18,12 +18,12 @@ namespace {
 constexpr std::size_t kMostTogether = 16;  // environments stepped by one inference of an evaluation
 
 // The presets of staleness.regime.
-struct Regime {
+struct Preset {
   double window_fraction;  // of all updates
   double env_steps_per_update;
   std::int64_t actors;
 };
-constexpr Regime kStale{0.87, 8, 2}, kFresh{0.0125, 128, 16};
+constexpr Preset kStale{0.87, 8, 2}, kFresh{0.0125, 128, 16};
 
 class Planner {
   // The place is that of the first of the keys which the user set: a default is never the mistake.
@@ -65,7 +65,7 @@ class Planner {
     set_name();
     set_sampling();
     set_actors();
-    if (c_.staleness.regime == "on_policy") {
+    if (c_.staleness.regime == Regime::kOnPolicy) {
       set_rollouts();
     } else {
       set_dial();
@@ -120,44 +120,44 @@ class Planner {
   }
 
   void set_sampling() {
-    const bool on_policy = c_.staleness.regime == "on_policy";
-    const std::string sampling = c_.replay.sampling.value_or(on_policy ? "epochs" : "segments");
-    plan_.sampling = sampling == "segments"      ? Sampling::kSegments
-                     : sampling == "transitions" ? Sampling::kTransitions
-                                                 : Sampling::kEpochs;
-    if (on_policy && sampling != "epochs") {
+    const bool on_policy = c_.staleness.regime == Regime::kOnPolicy;
+    const Sampling sampling = c_.replay.sampling.value_or(on_policy ? Sampling::kEpochs : Sampling::kSegments);
+    plan_.sampling = sampling;
+    if (on_policy && sampling != Sampling::kEpochs) {
       refuse({"replay.sampling"}, fmt::format("replay.sampling = \"{}\" is not accepted with staleness.regime = "
                                               "\"on_policy\": wanted epochs",
-                                              sampling));
+                                              word_of(sampling)));
     }
-    if (!on_policy && sampling == "epochs") {
+    if (!on_policy && sampling == Sampling::kEpochs) {
       refuse({"replay.sampling"},
              "replay.sampling = \"epochs\" is not accepted: it goes with staleness.regime = \"on_policy\"");
     }
-    if (sampling != "segments" && c_.advantage.mode != "stored") {
+    if (sampling != Sampling::kSegments && c_.advantage.mode != AdvantageMode::kStored) {
       refuse({"advantage.mode", "replay.sampling", "staleness.regime"},
              fmt::format("advantage.mode = \"{}\" is not accepted with single steps (replay.sampling "
                          "= \"{}\"): wanted stored",
-                         c_.advantage.mode, sampling));
+                         word_of(c_.advantage.mode), word_of(sampling)));
     }
   }
 
   void set_actors() {
-    const std::string& regime = c_.staleness.regime;
-    plan_.actors = static_cast<std::size_t>(c_.staleness.actors.value_or(regime == "fresh"       ? kFresh.actors
-                                                                         : regime == "on_policy" ? 1
-                                                                                                 : kStale.actors));
+    const Regime regime = c_.staleness.regime;
+    plan_.actors =
+        static_cast<std::size_t>(c_.staleness.actors.value_or(regime == Regime::kFresh      ? kFresh.actors
+                                                              : regime == Regime::kOnPolicy ? 1
+                                                                                            : kStale.actors));
     plan_.envs_per_actor = static_cast<std::size_t>(c_.env.count);
     // Lockstep actors on one thread take turns, so each may have all cores.
-    const std::size_t at_once =
-        c_.run.mode == "async" ? plan_.actors : std::min(plan_.actors, static_cast<std::size_t>(c_.run.threads));
+    const std::size_t at_once = c_.run.mode == RunMode::kAsync
+                                    ? plan_.actors
+                                    : std::min(plan_.actors, static_cast<std::size_t>(c_.run.threads));
     const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
     plan_.workers = static_cast<std::size_t>(
         c_.env.workers.value_or(std::max<std::int64_t>(1, static_cast<std::int64_t>(cores / at_once))));
   }
 
   void set_rollouts() {
-    if (c_.run.mode == "async") {
+    if (c_.run.mode == RunMode::kAsync) {
       refuse({"run.mode"},
              "run.mode = \"async\" is not accepted with staleness.regime = \"on_policy\": wanted lockstep");
     }
@@ -193,10 +193,10 @@ class Planner {
     const auto updates = static_cast<double>(c_.learner.updates);
     Maybe<double> capacity, pace = s.env_steps_per_update, window = s.window;
     if (c_.replay.capacity) capacity = static_cast<double>(*c_.replay.capacity);
-    const bool custom = s.regime == "custom";
-    const Regime& regime = s.regime == "fresh" ? kFresh : kStale;
-    if (!custom && !window && !(capacity && pace)) window = regime.window_fraction * updates;
-    if (!pace && !(capacity && window)) pace = regime.env_steps_per_update;
+    const bool custom = s.regime == Regime::kCustom;
+    const Preset& preset = s.regime == Regime::kFresh ? kFresh : kStale;
+    if (!custom && !window && !(capacity && pace)) window = preset.window_fraction * updates;
+    if (!pace && !(capacity && window)) pace = preset.env_steps_per_update;
     if (custom && !capacity && !window) {
       refuse({"staleness.regime"},
              "staleness.regime = \"custom\" wants two of replay.capacity, "
@@ -231,14 +231,14 @@ class Planner {
 
   // A regime that the numbers contradict would be a label on the wrong data.
   void check_regime(double fraction) const {
-    const std::string& regime = c_.staleness.regime;
-    const bool fits = regime == "custom" || (regime == "fresh" && fraction < 0.1) ||
-                      (regime == "stale" && std::abs(fraction - kStale.window_fraction) < 0.01);
+    const Regime regime = c_.staleness.regime;
+    const bool fits = regime == Regime::kCustom || (regime == Regime::kFresh && fraction < 0.1) ||
+                      (regime == Regime::kStale && std::abs(fraction - kStale.window_fraction) < 0.01);
     if (!fits) {
       refuse({"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
              fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
                          "numbers give {:.4g}: leave one out, or set staleness.regime = \"custom\"",
-                         regime, regime == "fresh" ? "under 0.1" : "0.87", fraction));
+                         word_of(regime), regime == Regime::kFresh ? "under 0.1" : "0.87", fraction));
     }
   }
 
@@ -281,8 +281,8 @@ std::int64_t Plan::total_env_steps() const {
 }
 
 TransitionSpec Plan::transition() const {
-  return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields, env.action.dims(),
-          config.advantage.mode == "stored", 0, model.distribution.choices};
+  return {plain_fields(env.observation_size), env.action.dims(), config.advantage.mode == AdvantageMode::kStored, 0,
+          model.distribution.choices};
 }
 
 ReplayShape Plan::replay_shape() const {

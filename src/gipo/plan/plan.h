@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "gipo/config/options.h"
 #include "gipo/learner/learner.h"
+#include "gipo/plan/config_file.h"
 #include "gipo/policy/model.h"
 #include "gipo/replay/replay_buffer.h"
 

@@ -22,23 +22,28 @@ bool bounded(const ActionSpace& action) {
 
 // Which of the distributions that options name fit actions of this kind.
 void check_fit(const PolicyOptions& options, const EnvSpec& env) {
-  const std::string& wanted = options.distribution;
+  const DistributionChoice wanted = options.distribution;
   const auto refuse_if = [&](bool unfit, const char* why) {
-    if (unfit) throw Error(fmt::format("policy.distribution = \"{}\" does not fit {}: {}", wanted, env.id, why));
+    if (unfit)
+      throw Error(fmt::format("policy.distribution = \"{}\" does not fit {}: {}", word_of(wanted), env.id, why));
   };
   switch (env.action.kind) {
     case ActionSpace::Kind::kDiscrete:
     case ActionSpace::Kind::kMultiDiscrete:
-      refuse_if(wanted == "gaussian" || wanted == "binned", "its actions are discrete; wanted auto or categorical");
+      refuse_if(wanted == DistributionChoice::kGaussian || wanted == DistributionChoice::kBinned,
+                "its actions are discrete; wanted auto or categorical");
       break;
     case ActionSpace::Kind::kBox:
-      refuse_if(wanted == "categorical", "its actions are continuous; wanted auto, gaussian or binned");
-      refuse_if(wanted == "binned" && !bounded(env.action), "its action range is unbounded; wanted auto or gaussian");
+      refuse_if(wanted == DistributionChoice::kCategorical,
+                "its actions are continuous; wanted auto, gaussian or binned");
+      refuse_if(wanted == DistributionChoice::kBinned && !bounded(env.action),
+                "its action range is unbounded; wanted auto or gaussian");
       break;
     case ActionSpace::Kind::kComposed:
-      refuse_if(wanted == "gaussian", "a part of its actions is a choice; wanted auto or binned");
-      refuse_if(wanted == "categorical", "a part of its actions is a number; wanted auto or binned");
-      refuse_if(wanted == "binned" && !bounded(env.action), "its action range is unbounded; wanted auto");
+      refuse_if(wanted == DistributionChoice::kGaussian, "a part of its actions is a choice; wanted auto or binned");
+      refuse_if(wanted == DistributionChoice::kCategorical, "a part of its actions is a number; wanted auto or binned");
+      refuse_if(wanted == DistributionChoice::kBinned && !bounded(env.action),
+                "its action range is unbounded; wanted auto");
       break;
   }
 }
@@ -48,7 +53,7 @@ DistributionSpec make_distribution(const PolicyOptions& options, const EnvSpec& 
   DistributionSpec spec;
   spec.choices = env.action.choices;
   spec.choices.resize(env.action.dims());
-  if (options.distribution == "binned")
+  if (options.distribution == DistributionChoice::kBinned)
     std::replace(spec.choices.begin(), spec.choices.end(), std::int64_t{0}, options.bins);
   return spec;
 }
@@ -69,16 +74,15 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   spec.action = env.action;
   spec.spaces = env.spaces;
   spec.distribution = make_distribution(options, env);
-  const Activation activation = options.activation == "tanh" ? Activation::kTanh : Activation::kRelu;
   GIPO_CHECK(options.shared >= 0 && static_cast<std::size_t>(options.shared) <= options.hidden.size());
   spec.shared = static_cast<std::size_t>(options.shared);
-  spec.policy_shape = {env.observation_size, options.hidden, spec.distribution.outputs(), activation,
+  spec.policy_shape = {env.observation_size, options.hidden, spec.distribution.outputs(), options.activation,
                        options.layer_norm};
   const std::size_t seen =
       spec.shared > 0 ? static_cast<std::size_t>(options.hidden[spec.shared - 1]) : env.observation_size;
   const Widths own(options.hidden.begin() + options.shared, options.hidden.end());
-  spec.critic_shape = {seen, options.critic_hidden.value_or(own), 1, activation, options.layer_norm};
-  spec.uniform_init = options.init == "uniform";
+  spec.critic_shape = {seen, options.critic_hidden.value_or(own), 1, options.activation, options.layer_norm};
+  spec.uniform_init = options.init == FirstWeights::kUniform;
   spec.init_log_std = options.init_log_std;
   return spec;
 }

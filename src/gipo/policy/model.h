@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "gipo/config/config.h"
 #include "gipo/env/env.h"
 #include "gipo/policy/distribution.h"
 #include "gipo/policy/mlp.h"
+#include "gipo/policy/options.h"
 #include "gipo/policy/scale.h"
 
 namespace gipo {

@@ -110,7 +110,7 @@ TEST(Model, ActionsAreScaledToTheTasksRangeAndClipped) {
   to_env_action(gaussian, std::vector<float>{7.0f, -7.0f}, out);
   EXPECT_DOUBLE_EQ(out[0], 2.0);
   EXPECT_DOUBLE_EQ(out[1], -1.0);
-  options.distribution = "binned";
+  options.distribution = DistributionChoice::kBinned;
   options.bins = 5;
   to_env_action(make_model_spec(options, continuous_task()), std::vector<float>{4, 1}, out);
   EXPECT_DOUBLE_EQ(out[0], 2.0);
@@ -119,18 +119,18 @@ TEST(Model, ActionsAreScaledToTheTasksRangeAndClipped) {
 
 TEST(Model, DistributionThatDoesNotFitIsRefused) {
   PolicyOptions options;
-  options.distribution = "gaussian";
+  options.distribution = DistributionChoice::kGaussian;
   EXPECT_THROW(make_model_spec(options, discrete_task()), Error);
-  options.distribution = "categorical";
+  options.distribution = DistributionChoice::kCategorical;
   EXPECT_THROW(make_model_spec(options, continuous_task()), Error);
   EnvSpec unbounded = continuous_task();
   unbounded.action.high[0] = std::numeric_limits<double>::infinity();
-  options.distribution = "binned";
+  options.distribution = DistributionChoice::kBinned;
   EXPECT_THROW(make_model_spec(options, unbounded), Error);
 }
 
 TEST(Model, CriticReadsWhatTheSharedLayersGive) {
-  PolicyOptions options{.hidden = {6, 5}, .critic_hidden = Widths{4}, .shared = 1, .activation = "relu"};
+  PolicyOptions options{.hidden = {6, 5}, .critic_hidden = Widths{4}, .shared = 1, .activation = Activation::kRelu};
   options.layer_norm = true;
   const ModelSpec spec = make_model_spec(options, continuous_task());
   EXPECT_EQ(spec.critic_shape.input, 6u);
@@ -193,7 +193,7 @@ TEST(Model, PolicyIsMadeFromItsFileAlone) {
   PolicyOptions options;
   options.hidden = {5, 4};
   options.layer_norm = true;
-  options.activation = "relu";
+  options.activation = Activation::kRelu;
   const ActionSpace spaces[] = {ActionSpace::discrete(4),
                                 {ActionSpace::Kind::kMultiDiscrete, {3, 2}, {}, {}},
                                 ActionSpace::box({-2, -kInfinity}, {2, kInfinity})};

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gipo/config/options.h"
+#include "gipo/config/group_text.h"
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/json_text.h"
@@ -26,20 +26,6 @@ void add_views(const std::vector<TensorSlice>& slices, std::span<const float> fl
 
 void read_all(const SafeTensors& file, const std::vector<TensorSlice>& slices, std::span<float> flat) {
   for (const TensorSlice& s : slices) file.read<float>(s.name, to_shape(s.shape), flat.subspan(s.offset, s.values()));
-}
-
-// The group [policy] as in a config.
-std::string policy_options(const PolicyOptions& options) {
-  Config config;
-  config.policy = options;
-  std::string text;
-  for (const OptionGroup& group : option_table()) {
-    for (const Option& o : group.options) {
-      const std::string value = o.get(config);
-      if (group.name == "policy" && !value.empty()) text += fmt::format("{} = {}\n", o.key, value);
-    }
-  }
-  return text;
 }
 
 constexpr std::pair<ActionSpace::Kind, const char*> kKinds[] = {{ActionSpace::Kind::kDiscrete, "discrete"},
@@ -120,11 +106,11 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
   TensorMetadata metadata = {{"format", "gipo-policy-1"},
                              {"env", env_id},
                              {"action", action_to_json(spec.action)},
-                             {"options", policy_options(spec.options)},
+                             {"options", group_to_text(spec.options)},
                              {"version", std::to_string(weights.version)},
                              {"distribution", in_words(spec.distribution)},
                              {"shared", std::to_string(spec.shared)},
-                             {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}};
+                             {"activation", word_of(spec.policy_shape.activation)}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
   write_safetensors(std::move(views), metadata, out);
 }
@@ -179,13 +165,13 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
   env.observation_size = mean->second.shape[0];
   SavedPolicy policy;
   policy.env_id = env.id;
-  const LoadedConfig config = parse_config(field("options"), where + ": options");
-  if (std::cmp_greater(config.config.policy.shared, config.config.policy.hidden.size())) {
+  const auto options = group_from_text<PolicyOptions>(field("options"), where + ": options");
+  if (std::cmp_greater(options.shared, options.hidden.size())) {
     throw Error(where + ": options: policy.shared is more than there are hidden layers");
   }
   // Files of before do not have them. Who reads them (gipo/spaces.py) checks them.
   if (const auto spaces = file.metadata().find("spaces"); spaces != file.metadata().end()) env.spaces = spaces->second;
-  policy.model = make_model_spec(config.config.policy, env);
+  policy.model = make_model_spec(options, env);
   // Before anything is made of that size.
   const std::size_t parameters = policy.model.policy_parameters() + policy.model.critic_parameters();
   if (parameters * sizeof(float) > bytes.size()) throw Error(where + ": its tensors are not those of its options");

@@ -16,14 +16,9 @@
 #include "gipo/policy/scale.h"
 #include "gipo/replay/growing_array.h"
 #include "gipo/replay/high_water.h"
+#include "gipo/replay/options.h"
 
 namespace gipo {
-
-enum class Sampling {
-  kSegments,     // runs of steps, most of them whole segments, so that advantages can be recomputed on them
-  kTransitions,  // single steps, uniformly
-  kEpochs,       // single steps in shuffled passes over all that is held
-};
 
 struct ReplayShape {
   std::size_t capacity = 0;        // transitions

@@ -9,6 +9,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/plan/memory.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/run/state_fields.h"
 
 namespace gipo {
@@ -98,9 +99,9 @@ Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then) {
 }
 
 void refuse_changes(const Config& then, const Config& now, const std::string& where) {
-  for (const OptionGroup& group : option_table()) {
+  for (const OptionGroup<Config>& group : option_table()) {
     if (std::find(kFreeGroups.begin(), kFreeGroups.end(), group.name) != kFreeGroups.end()) continue;
-    for (const Option& o : group.options) {
+    for (const Option<Config>& o : group.options) {
       if (std::find(kFreeOptions.begin(), kFreeOptions.end(), o.key) != kFreeOptions.end()) continue;
       const std::string before = o.get(then), after = o.get(now);
       if (before != after) refuse_change(where, o.key, before, after);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "gipo/core/error.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/run/version.h"
 
 namespace gipo {
@@ -241,9 +242,9 @@ void RunFolder::write_summary(const RunSummary& s) {
       {"name", plan_.name},
       {"env", c.env.id},
       {"surrogate", c.surrogate.name},
-      {"ratio", c.surrogate.ratio},
+      {"ratio", word_of(c.surrogate.ratio)},
       {"seed", c.run.seed},
-      {"mode", c.run.mode},
+      {"mode", word_of(c.run.mode)},
       {"env_steps", s.env_steps},
       {"updates", s.updates},
       {"episodes", s.episodes},
@@ -252,7 +253,7 @@ void RunFolder::write_summary(const RunSummary& s) {
       {"final_return", to_json(s.final_return)},
       {"eval_return", to_json(s.eval_return)},
       {"staleness",
-       {{"regime", c.staleness.regime},
+       {{"regime", word_of(c.staleness.regime)},
         {"capacity", plan_.capacity},
         {"env_steps_per_update", plan_.env_steps_per_update},
         {"window", plan_.window},

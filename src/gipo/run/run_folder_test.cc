@@ -11,6 +11,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/temporary_folder.h"
+#include "gipo/plan/option_table.h"
 
 namespace gipo {
 namespace {

@@ -6,9 +6,10 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "gipo/config/options.h"
+#include "gipo/config/did_you_mean.h"
 #include "gipo/core/error.h"
 #include "gipo/io/number_text.h"
+#include "gipo/plan/config_file.h"
 
 namespace gipo {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "gipo/config/config.h"
+#include "gipo/objective/options.h"
 #include "gipo/study/gridworld.h"
 
 namespace gipo {

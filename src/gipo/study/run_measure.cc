@@ -7,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "gipo/config/options.h"
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
 #include "gipo/io/json_text.h"
+#include "gipo/plan/config_file.h"
 
 namespace gipo {
 namespace {
@@ -35,11 +35,11 @@ void check_version(const std::string& path) {
 }
 
 void read_sigma(const SurrogateOptions& s, const std::string& where, CertificateInputs& in) {
-  if (s.name != "gipo" || s.kernel != "gaussian") {
+  if (s.name != "gipo" || s.kernel != TrustKernel::kGaussian) {
     throw Error(
         fmt::format("{}: surrogate.name = {}, surrogate.kernel = {}: the bounds are those of gipo with the "
                     "gaussian kernel",
-                    where, s.name, s.kernel));
+                    where, s.name, word_of(s.kernel)));
   }
   const double pos = s.sigma_pos.value_or(s.sigma), neg = s.sigma_neg.value_or(s.sigma);
   in.sigma_narrow = std::min(pos, neg);

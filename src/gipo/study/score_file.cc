@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "gipo/config/options.h"
+#include "gipo/config/did_you_mean.h"
 #include "gipo/config/path_text.h"
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"

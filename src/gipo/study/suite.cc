@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <set>
 
-#include "gipo/config/config_toml.h"
+#include "gipo/config/did_you_mean.h"
 #include "gipo/config/path_text.h"
 #include "gipo/config/toml_shape.h"
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
+#include "gipo/plan/config_toml.h"
 #include "gipo/plan/memory.h"
+#include "gipo/plan/option_table.h"
 
 namespace gipo {
 namespace {
@@ -256,8 +258,8 @@ class Parser {
       if (it == loaded.origins.end() || (before.contains(key) && before.at(key) == it->second)) return;
       all.push_back(key + "=" + value);
     };
-    for (const OptionGroup& group : option_table()) {
-      for (const Option& o : group.options) add(o.key, o.get(loaded.config));
+    for (const OptionGroup<Config>& group : option_table()) {
+      for (const Option<Config>& o : group.options) add(o.key, o.get(loaded.config));
     }
     for (const auto& [name, value] : loaded.config.env_options) add(std::string(kEnvOptions) + name, to_toml(value));
     return all;

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "gipo/config/option.h"
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
 #include "gipo/io/json_text.h"
@@ -65,12 +66,11 @@ Json surrogate_settings(const Suite& suite, std::size_t method) {
   Json settings = {{"name", options.name}};
   for (const SurrogateInfo& info : registered_surrogates()) {
     if (info.name != options.name) continue;
-    for (const OptionGroup& group : option_table()) {
-      for (const Option& o : group.options) {
-        const std::string key = o.key.substr(group.name.size() + 1), value = o.get(run->plan.config);
-        const bool read = std::find(info.options.begin(), info.options.end(), key) != info.options.end();
-        if (group.name == "surrogate" && read && !value.empty()) settings[key] = Json::parse(value);
-      }
+    const OptionGroup<SurrogateOptions>& group = group_of<SurrogateOptions>();
+    for (const Option<SurrogateOptions>& o : group.options) {
+      const std::string key = o.key.substr(group.name.size() + 1), value = o.get(options);
+      const bool read = std::find(info.options.begin(), info.options.end(), key) != info.options.end();
+      if (read && !value.empty()) settings[key] = Json::parse(value);
     }
   }
   return settings;

@@ -9,6 +9,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/study/suite_state.h"
 
 namespace gipo {

@@ -170,7 +170,7 @@ void Actor::close(Slot& slot, const Weights& weights) {
   s.env_step_stride = static_cast<double>(plan_.envs());
   s.sum_observations();
   if (plan_.config.env.normalise_rewards) s.discounted_sums.set({s.discounted.data(), s.length});
-  if (plan_.config.advantage.mode == "stored") make_advantages(s, weights);
+  if (plan_.config.advantage.mode == AdvantageMode::kStored) make_advantages(s, weights);
   if (spare_.empty()) spare_.emplace_back(plan_.segment_length, plan_.transition());
   finished_.push_back(std::move(s));
   s = std::move(spare_.back());

@@ -22,7 +22,7 @@ struct Shared {
   Shared(const Plan& plan, std::int64_t slack, Stop& actors_stop)
       : actors_stop(actors_stop),
         pacer([&plan](std::int64_t u) { return plan.env_steps_due(u); }, slack,
-              plan.config.staleness.pacing == "free") {}
+              plan.config.staleness.pacing == Pacing::kFree) {}
 
   Stop& actors_stop;
   Pacer pacer;

@@ -129,9 +129,9 @@ TEST_F(Interruption, StoppedAnywhereALockstepRunEndsWithTheSameBytes) {
 
 TEST_F(Interruption, StoppedInTheMiddleOfARolloutAnOnPolicyRunEndsWithTheSameBytes) {
   Config& c = loaded_.config;
-  c.staleness.regime = "on_policy";
+  c.staleness.regime = Regime::kOnPolicy;
   c.staleness.actors = 1;
-  c.advantage.mode = "stored";
+  c.advantage.mode = AdvantageMode::kStored;
   c.replay.capacity = 3072;
   c.replay.segment_length = 40;
   c.learner.batch_size = 1024;
@@ -143,8 +143,9 @@ TEST_F(Interruption, StoppedInTheMiddleOfARolloutAnOnPolicyRunEndsWithTheSameByt
 
 TEST_F(Interruption, AWarmUpIsShownAndStopsWithoutWaitingForItsEnd) {
   loaded_.config.staleness.warmup = 1'000'000;
-  for (const char* mode : {"lockstep", "async"}) {
-    loaded_.config.run.mode = mode;
+  for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+    const std::string mode = word_of(run_mode);
+    loaded_.config.run.mode = run_mode;
     watch.stop = false;
     std::int64_t shown = 0;
     on_progress_ = [&](const Progress& p) {
@@ -167,9 +168,10 @@ TEST_F(Interruption, ASolvedRunStaysSolvedAsyncToo) {
   c.run.target_return = 0;
   c.log.every_updates = 1;
   c.learner.updates = 100'000;
-  c.staleness.pacing = "free";
-  for (const char* mode : {"lockstep", "async"}) {
-    c.run.mode = mode;
+  c.staleness.pacing = Pacing::kFree;
+  for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+    const std::string mode = word_of(run_mode);
+    c.run.mode = run_mode;
     watch.reward = 1;
     on_progress_ = [](const Progress& p) {
       if (!p.figures || p.episodes < 100) return;
@@ -188,9 +190,10 @@ TEST_F(Interruption, ASolvedRunStaysSolvedAsyncToo) {
 
 TEST_F(Interruption, FaultsOfAnEvaluationAreCountedAndNamedAsyncToo) {
   for (const bool observation : {true, false}) {
-    for (const char* mode : {"lockstep", "async"}) {
-      const std::string name = std::string(mode) + (observation ? "-observation" : "-reward");
-      loaded_.config.run.mode = mode;
+    for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+      const std::string mode = word_of(run_mode);
+      const std::string name = mode + (observation ? "-observation" : "-reward");
+      loaded_.config.run.mode = run_mode;
       loaded_.config.eval.every_updates = 0;
       watch.bad_every = 0;
       watch.bad_observation = observation;

@@ -35,7 +35,7 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
       hooks_(std::move(hooks)),
       stop_(hooks_.stop),
       actors_stop_(hooks_.stop),
-      pool_(plan.config.run.mode == "lockstep" ? static_cast<std::size_t>(plan.config.run.threads) : 1),
+      pool_(plan.config.run.mode == RunMode::kLockstep ? static_cast<std::size_t>(plan.config.run.threads) : 1),
       replay_(plan.replay_shape(), RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "replay")),
       learner_(make_learner(plan.learner_setup(),
                             RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "weights"), pool_)),

@@ -70,7 +70,7 @@ class Trainer {
   bool checkpoint_due();
   void submit_checkpoint(bool with_actors);
   void restart_actors(const Checkpoint& checkpoint);
-  bool lockstep() const { return plan_.config.run.mode == "lockstep"; }
+  bool lockstep() const { return plan_.config.run.mode == RunMode::kLockstep; }
   void pass_on_warnings();
   void warn(const std::string& text);
   double seconds() const { return seconds_before_ + hooks_.seconds(); }

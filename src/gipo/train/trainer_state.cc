@@ -7,6 +7,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/replay/replay_snapshot.h"
 #include "gipo/run/state_fields.h"
 #include "gipo/run/version.h"

@@ -13,6 +13,7 @@
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/temporary_folder.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/run/resume.h"
 
 namespace gipo {
@@ -152,9 +153,9 @@ TEST_F(Training, LockstepTakesTheStepsThatAreDue) {
 
 TEST_F(Training, OnPolicyLearnsFromEachRolloutAloneAndStartsAtRatioOne) {
   auto& c = loaded_.config;
-  c.staleness.regime = "on_policy";
+  c.staleness.regime = Regime::kOnPolicy;
   c.staleness.actors = 1;
-  c.advantage.mode = "stored";
+  c.advantage.mode = AdvantageMode::kStored;
   c.replay.capacity = 128;
   c.replay.segment_length.reset();
   c.learner.epochs = 3;  // 6 updates per rollout
@@ -194,9 +195,9 @@ TEST_F(Training, NormalisedRewardsTeachTheSameInAnyUnits) {
   };
   const double replayed = value_loss("a", 1);
   EXPECT_NEAR(value_loss("b", 1024), replayed, 1e-3 * replayed);
-  c.staleness.regime = "on_policy";
+  c.staleness.regime = Regime::kOnPolicy;
   c.staleness.actors = 1;
-  c.advantage.mode = "stored";
+  c.advantage.mode = AdvantageMode::kStored;
   c.replay.capacity = 128;
   const double stored = value_loss("c", 1);
   EXPECT_NEAR(value_loss("d", 1024), stored, 1e-3 * stored);
@@ -207,8 +208,9 @@ TEST_F(Training, NormalisedRewardsTeachTheSameInAnyUnits) {
 // 100 short episodes suffice; resumed it stays solved, and with another aim it goes on.
 TEST_F(Training, ARunThatReachesItsTargetEndsAsSolvedAsyncToo) {
   loaded_.config.learner.updates = 3000;
-  for (const char* mode : {"lockstep", "async"}) {
-    loaded_.config.run.mode = mode;
+  for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+    const std::string mode = word_of(run_mode);
+    loaded_.config.run.mode = run_mode;
     loaded_.config.run.target_return = 8;
     const RunSummary s = run(mode);
     EXPECT_EQ(s.ended, "solved");
@@ -267,7 +269,7 @@ TEST_F(Training, WhyARunFailedIsSeenWhenItsFilesCannotBeWrittenEither) {
 
 TEST_F(Training, AsyncReachesItsEndAtThePaceOfTheDial) {
   auto& c = loaded_.config;
-  c.run.mode = "async";
+  c.run.mode = RunMode::kAsync;
   c.learner.updates = 300;
   c.eval.every_updates = 100;
   const RunSummary s = run("a");
@@ -280,13 +282,13 @@ TEST_F(Training, AsyncReachesItsEndAtThePaceOfTheDial) {
 }
 
 TEST_F(Training, AsyncFreeRunsWithoutPace) {
-  loaded_.config.run.mode = "async";
-  loaded_.config.staleness.pacing = "free";
+  loaded_.config.run.mode = RunMode::kAsync;
+  loaded_.config.staleness.pacing = Pacing::kFree;
   EXPECT_EQ(run("a").ended, "finished");
 }
 
 TEST_F(Training, AsyncHandsAThreadsErrorToTheCaller) {
-  loaded_.config.run.mode = "async";
+  loaded_.config.run.mode = RunMode::kAsync;
   loaded_.config.env.reward_scale = 1e36;
   loaded_.config.learner.value_coef = 1e6;  // the gradient is beyond a float
   loaded_.config.learner.max_bad_updates = 2;
@@ -297,12 +299,13 @@ TEST_F(Training, AsyncHandsAThreadsErrorToTheCaller) {
 TEST_F(Training, NumbersThatAreNotFiniteAreRejectedCountedAndNamedAsyncToo) {
   loaded_.config.env.id = "Faulty-v0";
   for (const bool in_reward : {false, true}) {
-    for (const char* mode : {"lockstep", "async"}) {
+    for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+      const std::string mode = word_of(run_mode);
       trouble.in_reward = in_reward;
       trouble.period = 97;
       warnings_.clear();
-      loaded_.config.run.mode = mode;
-      const std::string name = std::string(mode) + (in_reward ? "-reward" : "-observation");
+      loaded_.config.run.mode = run_mode;
+      const std::string name = mode + (in_reward ? "-reward" : "-observation");
       const RunSummary s = run(name);
       EXPECT_EQ(s.ended, "finished");
       EXPECT_GT(s.rejected_segments, 2u);
@@ -320,10 +323,11 @@ TEST_F(Training, NumbersThatAreNotFiniteAreRejectedCountedAndNamedAsyncToo) {
 
 TEST_F(Training, AnEnvironmentThatKeepsFailingIsStoppedByNameAsyncToo) {
   loaded_.config.env.id = "Faulty-v0";
-  for (const char* mode : {"lockstep", "async"}) {
+  for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+    const std::string mode = word_of(run_mode);
     trouble.in_reward = false;
     trouble.period = 3;
-    loaded_.config.run.mode = mode;
+    loaded_.config.run.mode = run_mode;
     try {
       run(mode);
       FAIL() << "went on";
@@ -339,10 +343,11 @@ TEST_F(Training, AnEnvironmentThatKeepsFailingIsStoppedByNameAsyncToo) {
 TEST_F(Training, AFailedRunIsSavedAndCanBeResumedAsyncToo) {
   loaded_.config.env.id = "Faulty-v0";
   loaded_.config.checkpoint.every_updates = 0;
-  for (const char* mode : {"lockstep", "async"}) {
+  for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+    const std::string mode = word_of(run_mode);
     trouble.in_reward = false;
     trouble.period = 0;
-    loaded_.config.run.mode = mode;
+    loaded_.config.run.mode = run_mode;
     loaded_.config.learner.updates = 60;
     run(mode);
     ASSERT_EQ(list_checkpoints(dir_ / mode + "/checkpoints"), (std::vector<std::int64_t>{60}));
@@ -372,7 +377,7 @@ TEST_F(Training, ARunCanBeLengthenedTwiceAndKeepsItsDial) {
   const ResumePoint point = find_resume_point(dir_ / "a", std::nullopt);
   EXPECT_EQ(point.plan.window, 52);
   EXPECT_EQ(point.plan.dial_updates, 60);
-  loaded_.config.staleness.regime = "custom";
+  loaded_.config.staleness.regime = Regime::kCustom;
   loaded_.config.learner.updates = 120;
   run("b");
   EXPECT_EQ(file("a", "policy.safetensors"), file("b", "policy.safetensors"));

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "gipo/config/config.h"
 #include "gipo/env/bridge/slots.h"
 #include "gipo/env/env.h"
+#include "gipo/env/options.h"
 
 namespace gipo {
 

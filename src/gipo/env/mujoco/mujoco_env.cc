@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "gipo/config/options.h"
 #include "gipo/io/bytes.h"
 
 namespace gipo {

@@ -1,17 +1,23 @@
 // The file parser and --set: both turn text into an OptionValue and hand it to the option's row of the table.
+#include "gipo/plan/config_file.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <optional>
 #include <sstream>
 #include <utility>
+#include <vector>
 
-#include "gipo/config/config_toml.h"
-#include "gipo/config/options.h"
+#include "gipo/config/did_you_mean.h"
+#include "gipo/config/toml_nodes.h"
 #include "gipo/config/toml_shape.h"
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
+#include "gipo/plan/config_toml.h"
+#include "gipo/plan/option_table.h"
 
 namespace gipo {
 namespace {
@@ -19,33 +25,8 @@ namespace {
 // Of the options of a task, as text: they stand in the state of every checkpoint, whose size is bounded too.
 constexpr std::size_t kMostOptionBytes = 64 * 1024;
 
-const Option& find_option(const std::string& key, const std::string& where) {
-  for (const OptionGroup& group : option_table()) {
-    for (const Option& o : group.options) {
-      if (o.key == key) return o;
-    }
-  }
-  std::vector<std::string> known, homeless;
-  for (const OptionGroup& group : option_table()) {
-    for (const Option& o : group.options) {
-      known.push_back(o.key);
-      if (o.key.ends_with("." + key)) homeless.push_back(o.key);
-    }
-  }
-  // A name without its group is nearer to what was meant than any other key.
-  const std::string nearest =
-      homeless.empty() ? did_you_mean(key, known) : fmt::format(" (did you mean {}?)", fmt::join(homeless, " or "));
-  throw Error(fmt::format("{}: unknown option {}{}; `gipo list options` shows all", where, key, nearest));
-}
-
-// The run saves its config: text that cannot be read back would make a run that cannot be resumed.
-void refuse_unreadable(const OptionValue& value, const std::string& key, const std::string& where) {
-  if (!std::holds_alternative<std::string>(value) && !std::holds_alternative<Nested>(value)) return;
-  try {
-    (void)toml::parse("v = " + to_toml(value));
-  } catch (const toml::parse_error&) {
-    throw Error(fmt::format("{}: the value of {} is not accepted: text in UTF-8 is wanted", where, key));
-  }
+const Option<Config>& option_of(const std::string& key, const std::string& where) {
+  return find_option<Config>(option_table(), key, where);
 }
 
 // The parts of what follows "env.options.": the option's name, and where a dot follows, the keys that lead into it.
@@ -116,36 +97,20 @@ void set_env_option(LoadedConfig& loaded, const toml::node& node, const std::str
 
 void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& key, const std::string& where) {
   if (key.starts_with(kEnvOptions)) return set_env_option(loaded, node, key, where);
-  const Option& option = find_option(key, where);
+  const Option<Config>& option = option_of(key, where);
   const std::optional<OptionValue> value = read_node(node, key, where);
-  if (!value) {
-    throw Error(fmt::format("{}: {} = {} is not accepted: wanted {}{}{}", where, key, shown(node), option.type,
-                            option.accepted.empty() ? "" : ", ", option.accepted));
-  }
+  if (!value) refuse_kind(option, shown(node), where);
   set_option(loaded, key, *value, where);
 }
 
 }  // namespace
 
-toml::table parse_toml(std::string_view text, const std::string& name) {
-  check_toml_shape(text, name);
-  try {
-    return toml::parse(text, name);
-  } catch (const toml::parse_error& e) {
-    throw Error(fmt::format("{}:{}: not valid TOML: {}", name, e.source().begin.line, e.description()));
-  }
-}
-
-std::string place(const toml::node& node, const std::string& name) {
-  return fmt::format("{}:{}", name, node.source().begin.line);
-}
-
 void apply_group(LoadedConfig& loaded, const std::string& group_name, const toml::node& node, const std::string& name,
                  const std::vector<std::string>& others) {
   std::vector<std::string> known = others;
-  for (const OptionGroup& g : option_table()) known.push_back(g.name);
+  for (const OptionGroup<Config>& g : option_table()) known.push_back(g.name);
   const toml::table* table = node.as_table();
-  if (!table && others.empty()) find_option(group_name, place(node, name));  // throws: no option stands outside a group
+  if (!table && others.empty()) option_of(group_name, place(node, name));  // throws: no option stands outside a group
   if (std::find(known.begin(), known.end(), group_name) == known.end()) {
     throw Error(fmt::format("{}: unknown {} {}{}; known: {}", place(node, name), others.empty() ? "group" : "key",
                             others.empty() ? "[" + group_name + "]" : group_name, did_you_mean(group_name, known),
@@ -178,9 +143,14 @@ LoadedConfig parse_config(std::string_view text, const std::string& name) {
 
 LoadedConfig load_config(const std::string& path) { return parse_config(read_file(path, kMostTomlBytes), path); }
 
+std::string origin_of(const Origins& origins, const std::string& key) {
+  const auto it = origins.find(key);
+  return it == origins.end() ? "default" : it->second;
+}
+
 void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue& value, const std::string& where) {
   if (key.starts_with(kEnvOptions)) return keep_env_option(loaded, value, key, where);
-  const Option& option = find_option(key, where);
+  const Option<Config>& option = option_of(key, where);
   refuse_unreadable(value, key, where);
   option.set(loaded.config, value, where);
   loaded.origins[key] = where;
@@ -193,7 +163,7 @@ void apply_override(LoadedConfig& loaded, const std::string& assignment) {
     throw Error(fmt::format("--set {}: wanted group.name=value", assignment));
   }
   const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
-  if (!key.starts_with(kEnvOptions)) find_option(key, "--set");
+  if (!key.starts_with(kEnvOptions)) option_of(key, "--set");
   // As TOML where it is TOML, as a bare word otherwise. What begins as a list or a table was never meant as a word.
   toml::table parsed;
   try {

@@ -1,11 +1,13 @@
+#include "gipo/config/toml_nodes.h"
+
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <sstream>
 #include <utility>
+#include <vector>
 
-#include "gipo/config/config_toml.h"
+#include "gipo/config/toml_shape.h"
 #include "gipo/core/error.h"
 
 namespace gipo {
@@ -56,6 +58,19 @@ class NodeReader {
 
 }  // namespace
 
+toml::table parse_toml(std::string_view text, const std::string& name) {
+  check_toml_shape(text, name);
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& e) {
+    throw Error(fmt::format("{}:{}: not valid TOML: {}", name, e.source().begin.line, e.description()));
+  }
+}
+
+std::string place(const toml::node& node, const std::string& name) {
+  return fmt::format("{}:{}", name, node.source().begin.line);
+}
+
 std::string shown(const toml::node& node) {
   if (node.is_table()) return "a table";
   std::ostringstream text;
@@ -66,6 +81,16 @@ std::string shown(const toml::node& node) {
 void refuse_deep(const std::string& key, const std::string& where) {
   throw Error(
       fmt::format("{}: {} is not accepted: it has more than {} levels of lists and tables", where, key, kMostLevels));
+}
+
+// The run saves its config: text that cannot be read back would make a run that cannot be resumed.
+void refuse_unreadable(const OptionValue& value, const std::string& key, const std::string& where) {
+  if (!std::holds_alternative<std::string>(value) && !std::holds_alternative<Nested>(value)) return;
+  try {
+    (void)toml::parse("v = " + to_toml(value));
+  } catch (const toml::parse_error&) {
+    throw Error(fmt::format("{}: the value of {} is not accepted: text in UTF-8 is wanted", where, key));
+  }
 }
 
 std::optional<OptionValue> read_node(const toml::node& node, const std::string& key, const std::string& where) {

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "gipo/config/declare.h"
+
+namespace gipo {
+
+// Of the learning rates, after the warm-up.
+enum class Schedule { kConstant, kLinear, kCosine };
+template <>
+inline constexpr auto kWords<Schedule> = std::to_array<Word<Schedule>>({{Schedule::kConstant, "constant"},
+                                                                        {Schedule::kLinear, "linear"},
+                                                                        {Schedule::kCosine, "cosine"}});
+
+}  // namespace gipo
+
+#define GIPO_OPTIONS_FILE "gipo/learner/options.def"
+#include "gipo/config/declare_groups.def"

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "gipo/config/declare.h"
+
+namespace gipo {
+
+// The shape of GIPO's trust weight over the log ratio.
+enum class TrustKernel { kGaussian, kLaplacian, kCauchy };
+template <>
+inline constexpr auto kWords<TrustKernel> = std::to_array<Word<TrustKernel>>({{TrustKernel::kGaussian, "gaussian"},
+                                                                              {TrustKernel::kLaplacian, "laplacian"},
+                                                                              {TrustKernel::kCauchy, "cauchy"}});
+
+// Which samples that pull the policy back to the one that chose them GIPO leaves undamped.
+enum class PullBack { kDamped, kPositive, kBoth };
+template <>
+inline constexpr auto kWords<PullBack> = std::to_array<Word<PullBack>>({{PullBack::kDamped, "damped"},
+                                                                        {PullBack::kPositive, "positive"},
+                                                                        {PullBack::kBoth, "both"}});
+
+// What a ratio is taken of: the whole action, or each dimension of it.
+enum class RatioOf { kJoint, kDimension };
+template <>
+inline constexpr auto kWords<RatioOf> = std::to_array<Word<RatioOf>>({{RatioOf::kJoint, "joint"},
+                                                                      {RatioOf::kDimension, "dimension"}});
+
+enum class AdvantageMode { kVtrace, kGae, kStored };
+template <>
+inline constexpr auto kWords<AdvantageMode> = std::to_array<Word<AdvantageMode>>({{AdvantageMode::kVtrace, "vtrace"},
+                                                                                  {AdvantageMode::kGae, "gae"},
+                                                                                  {AdvantageMode::kStored, "stored"}});
+
+}  // namespace gipo
+
+#define GIPO_OPTIONS_FILE "gipo/objective/options.def"
+#include "gipo/config/declare_groups.def"
