@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "gipo/config/config.h"
+#include "gipo/env/options.h"
 #include "gipo/core/error.h"
 
 namespace gipo {

@@ -16,15 +16,15 @@ constexpr std::size_t kRows = 128;
 struct Kind {
   const char* name;
   ActionSpace action;
-  const char* distribution;
+  DistributionChoice distribution;
 };
 
 std::vector<Kind> kinds() {
   const ActionSpace box = ActionSpace::box({-1, -2, 0}, {1, 2, 3});
-  return {{"categorical", ActionSpace::discrete(5), "auto"},
-          {"multi_categorical", {ActionSpace::Kind::kMultiDiscrete, {3, 4, 2}, {}, {}}, "auto"},
-          {"gaussian", box, "auto"},
-          {"binned", box, "binned"}};
+  return {{"categorical", ActionSpace::discrete(5), DistributionChoice::kAuto},
+          {"multi_categorical", {ActionSpace::Kind::kMultiDiscrete, {3, 4, 2}, {}, {}}, DistributionChoice::kAuto},
+          {"gaussian", box, DistributionChoice::kAuto},
+          {"binned", box, DistributionChoice::kBinned}};
 }
 
 LearnerSetup setup_for(const Kind& kind, const std::string& surrogate) {
