@@ -128,6 +128,7 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
                              {"shared", std::to_string(spec.shared)},
                              {"activation", spec.policy_shape.activation == Activation::kTanh ? "tanh" : "relu"}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
+  if (spec.distribution.masked) metadata["masked"] = "true";
   return write_safetensors(views, metadata);
 }
 
@@ -188,6 +189,7 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
   // Files of before do not have them. Who reads them (gipo/spaces.py) checks them.
   if (const auto spaces = file.metadata().find("spaces"); spaces != file.metadata().end()) env.spaces = spaces->second;
   policy.model = make_model_spec(config.config.policy, env);
+  policy.model.distribution.masked = file.metadata().contains("masked");
   // Before anything is made of that size.
   const std::size_t parameters = policy.model.policy_parameters() + policy.model.critic_parameters();
   if (parameters * sizeof(float) > bytes.size()) throw Error(where + ": its tensors are not those of its options");
