@@ -15,30 +15,34 @@ DISCRETE = {"kind": "discrete", "choices": [6], "low": [], "high": []}
 MULTI = {"kind": "multi_discrete", "choices": [3, 2, 7], "low": [], "high": []}
 ONE = {"kind": "box", "choices": [], "low": [-2.0], "high": [2.0]}
 BOX = {"kind": "box", "choices": [], "low": [-2.0, -0.4, 1.0], "high": [2.0, 0.4, 9.0]}
+COMPOSED = {"kind": "composed", "choices": [4, 0, 3, 0], "low": [0, -2.0, 0, None], "high": [0, 1.0, 0, None]}
+ONE_CHOICE = {"kind": "composed", "choices": [0, 5], "low": [-2.0, 0], "high": [1.0, 0]}
 OPEN = {"kind": "box", "choices": [], "low": [None, -1.0, None], "high": [None, 1.0, 3.0]}
 
-# Actions, options, and the choices of each head; none: a gaussian.
+# Actions, options, and the choices of each dimension; 0: a gaussian.
 POLICIES = {
     "categorical": (DISCRETE, "", [6]),
     "multi-categorical": (MULTI, "", [3, 2, 7]),
-    "gaussian": (BOX, "", []),
-    "gaussian without some bounds": (OPEN, "", []),
+    "gaussian": (BOX, "", [0] * 3),
+    "gaussian without some bounds": (OPEN, "", [0] * 3),
     "bins": (BOX, 'policy.distribution = "binned"\npolicy.bins = 33\n', [33] * 3),
     "bins of one dimension": (ONE, 'policy.distribution = "binned"\n', [11]),
-    "relu and LayerNorm": (BOX, 'policy.activation = "relu"\npolicy.layer_norm = true\n', []),
+    "relu and LayerNorm": (BOX, 'policy.activation = "relu"\npolicy.layer_norm = true\n', [0] * 3),
+    "composed": (COMPOSED, "", [4, 0, 3, 0]),
+    "composed of one choice and one number": (ONE_CHOICE, "", [0, 5]),
+    "composed with bins": (ONE_CHOICE, 'policy.distribution = "binned"\npolicy.bins = 9\n', [9, 5]),
 }
 
 
-def write_policy(path, action, options, heads, limit=np.inf):
+def write_policy(path, action, options, heads, limit=np.inf, masked=False):
     """A policy of random weights, by the safetensors package; tensors and metadata as docs/run-folder.md says."""
     random = np.random.default_rng(1)
-    dims = len(action["choices"]) or len(action["low"])
     tensors = {
         "observation.mean": random.normal(size=SIZE),
         "observation.inverse_std": random.uniform(0.5, 2, size=SIZE),
         "observation.limit": np.array([limit]),
     }
-    for network, last in (("policy", sum(heads) or dims), ("critic", 1)):
+    for network, last in (("policy", sum(n or 1 for n in heads)), ("critic", 1)):
         widths = (SIZE, *HIDDEN, last)
         for i, (before, after) in enumerate(zip(widths, widths[1:])):
             tensors[f"{network}.{i}.weight"] = 2 * random.normal(size=(after, before)) / np.sqrt(before)
@@ -46,12 +50,19 @@ def write_policy(path, action, options, heads, limit=np.inf):
             if "layer_norm" in options and i < len(HIDDEN):
                 tensors[f"{network}.{i}.norm.weight"] = random.normal(size=after)
                 tensors[f"{network}.{i}.norm.bias"] = 0.2 * random.normal(size=after)
-    if not heads:
-        tensors["policy.log_std"] = random.normal(size=dims)
+    if 0 in heads:
+        tensors["policy.log_std"] = random.normal(size=heads.count(0))
     metadata = {"format": "gipo-policy-1", "env": "made-up", "version": "7", "action": json.dumps(action),
                 "options": f"policy.hidden = {list(HIDDEN)}\n" + options}  # fmt: skip
+    if masked:
+        metadata["masked"] = "true"
     safetensors.numpy.save_file({name: t.astype(np.float32) for name, t in tensors.items()}, path, metadata)
     return path
+
+
+def split_heads(parameters, heads):
+    ends = np.cumsum([n for n in heads if n])
+    return np.split(parameters["logits"], ends[:-1], axis=1) if len(ends) else []
 
 
 def assert_same(policy, model, observations, heads):
@@ -65,7 +76,7 @@ def assert_same(policy, model, observations, heads):
     actions = policy.act(observations)
     assert found["action"].dtype == actions.dtype and found["action"].shape == actions.shape
     clear = np.ones(len(observations), dtype=bool)
-    for logits in np.split(parameters["logits"], np.cumsum(heads)[:-1], axis=1) if heads else ():
+    for logits in split_heads(parameters, heads):
         best = np.sort(logits, axis=1)  # two that are equal but for rounding may be told apart either way
         clear &= best[:, -1] - best[:, -2] > 1e-4
     assert clear.mean() > 0.95
@@ -85,7 +96,30 @@ def test_onnxruntime_computes_what_act_does(tmp_path, name, limit):
     assert metadata == {"env": "made-up", "version": "7"}
 
 
-@pytest.mark.parametrize("env, heads", [("CartPole-v1", [2]), ("Pendulum-v1", [])])
+@pytest.mark.parametrize("name", ["categorical", "multi-categorical", "composed"])
+def test_a_masked_policy_takes_no_choice_that_is_not_valid(tmp_path, name):
+    action, options, heads = POLICIES[name]
+    path = write_policy(tmp_path / "policy.safetensors", action, options, heads, masked=True)
+    model = library.export(path, tmp_path / "policy.onnx")
+    onnx.checker.check_model(str(model), full_check=True)
+    random = np.random.default_rng(4)
+    observations = random.normal(scale=2, size=(1000, SIZE)).astype(np.float32)
+    mask = random.uniform(size=(1000, sum(heads))) < 0.3
+    ends = np.cumsum([n for n in heads if n])
+    for end in ends:
+        mask[:, end - 1] |= random.uniform(size=1000) < 2  # each head has a valid choice
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    assert [(i.name, i.type) for i in session.get_inputs()][1:] == [("action_mask", "tensor(bool)")]
+    found, logits = session.run(["action", "logits"], {"observation": observations, "action_mask": mask})
+    found = found.reshape(1000, -1)[:, [d for d, n in enumerate(heads) if n]]
+    parameters = library.load(path).parameters(observations)
+    np.testing.assert_allclose(logits, parameters["logits"], rtol=1e-5, atol=1e-5)
+    masked = np.split(np.where(mask, logits, -np.inf), ends[:-1], axis=1)
+    for head, part in enumerate(masked):
+        assert (found[:, head] == part.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("env, heads", [("CartPole-v1", [2]), ("Pendulum-v1", [0])])
 def test_policy_of_a_run_is_exported_with_its_scale(gipo, env, heads):
     run = gipo.train("run", {"env.id": env, "env.normalise_observations": "true"})
     done = gipo("export", run, "out.onnx")

@@ -47,7 +47,7 @@ class Policy:
 
     @property
     def action_kind(self) -> str:
-        """The task's actions: "discrete", "multi_discrete" or "box"."""
+        """The task's actions: "discrete", "multi_discrete", "box" or "composed"."""
         return self._core.action_kind
 
     @property
@@ -69,7 +69,7 @@ class Policy:
         return self._actions(self._core.act(rows, deterministic, seed), single)
 
     def parameters(self, obs: Any) -> dict[str, np.ndarray]:
-        """What the action's distribution is made of: "logits", or "mean" and "log_std".
+        """What the action's distribution is made of: "logits", or "mean" and "log_std"; all of composed actions.
 
         Those of a gaussian are in units where a bounded action range is -1 to 1.
         """
@@ -105,7 +105,7 @@ class Policy:
     def _actions(self, numbers: np.ndarray, single: bool) -> Any:
         if self._spaces:
             return self._spaces.actions(numbers, single)
-        if self.action_kind == "box":
+        if self.action_kind in ("box", "composed"):
             actions = numbers.astype(np.float32)
         else:
             actions = numbers.astype(np.int64)

@@ -117,6 +117,33 @@ TEST(Env, FinalObservationStaysUntilReset) {
   EXPECT_NE(observation_of(*env), final_observation);
 }
 
+// A task that takes any action of its space.
+class Composed final : public Env {
+ public:
+  Composed() : Env({"Composed", "", 1, {ActionSpace::Kind::kComposed, {3, 0}, {0, -1}, {0, 1}}, 0}) {}
+  void observe(std::span<double> observation) const override { observation[0] = 0; }
+  void save_physics(ByteWriter&) const override {}
+  void load_physics(ByteReader&) override {}
+
+ private:
+  void start_episode(RandomStream&) override {}
+  Outcome advance(std::span<const double>) override { return {}; }
+};
+
+TEST(Env, ComposedActionsAreCheckedWhereTheyAreChoices) {
+  Composed env;
+  env.reset(1);
+  EXPECT_NO_THROW(env.step(Numbers{2, -0.37}));
+  EXPECT_EQ(message_of<Error>([&] {
+              env.step(Numbers{3, 0});
+            }),
+            "Composed: action[0] = 3 is not one of the choices 0 to 2");
+  EXPECT_EQ(message_of<Error>([&] {
+              env.step(Numbers{0, std::nan("")});
+            }),
+            "Composed: action[1] = nan is not a finite number");
+}
+
 TEST(Env, BadActionsAreRefused) {
   const auto cart = make_env("CartPole-v1");
   const auto refused = [&](const Numbers& action) { return message_of<Error>([&] { cart->step(action); }); };

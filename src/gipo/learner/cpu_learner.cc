@@ -66,7 +66,7 @@ void CpuLearner<T>::begin_update(const UpdateContext& context) {
   const Batch& batch = *std::exchange(staged_, nullptr);
   stats_ = {};
   stats_.reward_factor = reward_scale_.factor;
-  compute_gradients(batch, context.diagnose);
+  compute_gradients(batch, context.diagnose, nullptr);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
 }
@@ -78,11 +78,11 @@ void CpuLearner<T>::set_reward_scale(const RunningMoments& returns) {
 }
 
 template <class T>
-void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
+void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose, const std::uint8_t* mask) {
   GIPO_CHECK(batch.size == batch_size_);
   policy_due_ = (version_ + 1) % setup_.learner.policy_every == 0;
   ratios_due_ = policy_due_ || diagnose || setup_.advantage.mode == AdvantageMode::kVtrace;
-  forward(batch);
+  forward(batch, mask);
   if (ratios_due_) compute_log_ratios(batch);
   compute_advantages(batch);
   if (ratios_due_) compute_multipliers(batch);
@@ -93,7 +93,7 @@ void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
 }
 
 template <class T>
-void CpuLearner<T>::forward(const Batch& batch) {
+void CpuLearner<T>::forward(const Batch& batch, const std::uint8_t* mask) {
   // Advantages made at collection need no value of what follows a stretch.
   const std::size_t rows = setup_.advantage.mode == AdvantageMode::kStored ? batch.size : batch.rows();
   scale_.apply<T>({batch.observation().data(), rows * batch.observation_size()}, observation_.data());
@@ -112,14 +112,14 @@ void CpuLearner<T>::forward(const Batch& batch) {
     Mlp<T>& mlp = policy_.mlp;
     pi_.evaluate(
         {mlp.forward_layers(shared, mlp.layers(), policy_.mlp_parameters(), features_, batch.size), policy_.extra()},
-        batch.size);
+        batch.size, mask);
     pi_.log_prob(action_.data(), log_prob_.data());
     pi_.entropy(entropy_.data());
     if (average_.empty()) return;
     const auto average = std::span<const T>(average_);
     average_pi_.evaluate({average_net_.forward(average.first(policy_.network), observation_.data(), batch.size),
                           average.subspan(policy_.network)},
-                         batch.size);
+                         batch.size, mask);
     pi_.kl_divergence(average_pi_, proximal_.data());
   });
 }

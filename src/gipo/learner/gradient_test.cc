@@ -69,7 +69,7 @@ class Fixture {
     for (double& p : learner_.policy_parameters()) p += 0.1 * random.normal();
     for (double& p : learner_.critic_parameters()) p += 0.1 * random.normal();
     spread_ratios();
-    learner_.compute_gradients(batch_);
+    learner_.compute_gradients(batch_, false, mask());
     base_ = log_ratios();
   }
 
@@ -82,6 +82,7 @@ class Fixture {
 
  private:
   static constexpr std::size_t kSize = 24, kObservations = 3;
+  const std::uint8_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }
   std::size_t dims() const { return case_.model.distribution.dims(); }
 
   static LearnerSetup setup(const Case& c) {
@@ -110,6 +111,9 @@ class Fixture {
         const auto n = static_cast<std::uint64_t>(spec.choices[d]);
         batch_.action()[i * dims() + d] =
             static_cast<float>(n > 0 ? static_cast<double>(random.below(n)) : random.normal());
+        for (std::uint64_t k = 0; spec.masked && k < n; ++k) {
+          mask_.push_back(random.uniform() < 0.5 || static_cast<float>(k) == batch_.action[i * dims() + d]);
+        }
       }
     }
   }
@@ -144,8 +148,8 @@ class Fixture {
     entropy_.resize(kSize);
     proximal_.resize(kSize);
     EvaluatedDistribution<double> now_pi(spec, kSize), average_pi(spec, kSize);
-    now_pi.evaluate(pi, kSize);
-    average_pi.evaluate(ema, kSize);
+    now_pi.evaluate(pi, kSize, mask());
+    average_pi.evaluate(ema, kSize, mask());
     now_pi.log_prob(action.data(), log_prob_.data());
     now_pi.entropy(entropy_.data());
     now_pi.kl_divergence(average_pi, proximal_.data());
@@ -207,6 +211,7 @@ class Fixture {
   ThreadPool pool_;
   CpuLearner<double> learner_;
   Batch batch_;
+  std::vector<std::uint8_t> mask_;  // [kSize, mask_size()] where the distribution is masked
   std::vector<double> base_, log_prob_, entropy_, proximal_;
 };
 
@@ -236,10 +241,12 @@ std::vector<SurrogateOptions> surrogates() {
 
 std::vector<ModelSpec> models() {
   std::vector<ModelSpec> all;
-  const DistributionSpec categorical{{3}}, multi{{3, 4}}, gaussian{{0, 0}};
-  for (const DistributionSpec& d : {categorical, multi, gaussian}) {
+  const DistributionSpec categorical{{3}}, multi{{3, 4}}, gaussian{{0, 0}}, composed{{3, 0, 4}},
+      masked{{3, 0, 4}, true};
+  for (const DistributionSpec& d : {categorical, multi, gaussian, composed, masked}) {
     for (const Activation activation : {Activation::kTanh, Activation::kRelu}) {
       for (const bool layer_norm : {false, true}) {
+        if (d.kind() == DistributionKind::kMixed && (activation == Activation::kRelu || layer_norm)) continue;
         ModelSpec m;
         m.observation_size = 3;
         m.distribution = d;

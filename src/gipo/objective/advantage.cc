@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "gipo/core/error.h"
-#include "gipo/objective/surrogate.h"
+#include "gipo/objective/advantage_terms.h"
 #include "gipo/stats/sums.h"
 
 namespace gipo {
@@ -29,14 +29,11 @@ T value_after(const SegmentView<T>& segment) {
 template <class T>
 void gae(const SegmentView<T>& segment, T gamma, T lambda, std::span<T> advantage, std::span<T> target) {
   check_shapes(segment, advantage, target);
-  T next_value = value_after(segment), next_advantage = 0;
+  GaeNext<T> next{value_after(segment)};
   for (std::size_t t = segment.reward.size(); t-- > 0;) {
-    const T value = segment.value[t];
-    const T delta = segment.reward[t] + gamma * next_value - value;
-    next_advantage = delta + gamma * lambda * next_advantage;
-    advantage[t] = next_advantage;
-    target[t] = next_advantage + value;
-    next_value = value;
+    const AdvantageTerm<T> term = gae_step(segment.reward[t], segment.value[t], gamma, lambda, next);
+    advantage[t] = term.advantage;
+    target[t] = term.target;
   }
 }
 
@@ -45,20 +42,13 @@ void vtrace(const SegmentView<T>& segment, std::span<const T> log_ratio, const V
             std::span<T> advantage, std::span<T> target) {
   check_shapes(segment, advantage, target);
   GIPO_CHECK(log_ratio.size() == segment.reward.size());
-  const T gamma = static_cast<T>(options.gamma), lambda = static_cast<T>(options.lambda);
-  const T rho_bar = static_cast<T>(options.rho_bar), c_bar = static_cast<T>(options.c_bar);
-  const T limit = static_cast<T>(kMaxLogRatio);
-  T next_value = value_after(segment);  // V(s_{t+1})
-  T next_target = next_value;           // v_{t+1}
+  const VtraceLimits<T> limits{static_cast<T>(options.gamma), static_cast<T>(options.lambda),
+                               static_cast<T>(options.rho_bar), static_cast<T>(options.c_bar)};
+  VtraceNext<T> next{value_after(segment), value_after(segment)};
   for (std::size_t t = segment.reward.size(); t-- > 0;) {
-    const T value = segment.value[t], reward = segment.reward[t];
-    const T rho = std::exp(std::clamp(log_ratio[t], -limit, limit));
-    const T delta = std::min(rho_bar, rho) * (reward + gamma * next_value - value);
-    const T trace = lambda * std::min(c_bar, rho);
-    advantage[t] = reward + gamma * next_target - value;
-    target[t] = value + delta + gamma * trace * (next_target - next_value);
-    next_target = target[t];
-    next_value = value;
+    const AdvantageTerm<T> term = vtrace_step(segment.reward[t], segment.value[t], log_ratio[t], limits, next);
+    advantage[t] = term.advantage;
+    target[t] = term.target;
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gipo/config/declare.h"
+#include "gipo/objective/surrogate_terms.h"
 
 namespace gipo {
 
@@ -11,8 +12,6 @@ inline constexpr auto kWords<TrustKernel> = std::to_array<Word<TrustKernel>>({{T
                                                                               {TrustKernel::kLaplacian, "laplacian"},
                                                                               {TrustKernel::kCauchy, "cauchy"}});
 
-// Which samples that pull the policy back to the one that chose them GIPO leaves undamped.
-enum class PullBack { kDamped, kPositive, kBoth };
 template <>
 inline constexpr auto kWords<PullBack> = std::to_array<Word<PullBack>>({{PullBack::kDamped, "damped"},
                                                                         {PullBack::kPositive, "positive"},

@@ -6,11 +6,9 @@
 #include <vector>
 
 #include "gipo/objective/options.h"
+#include "gipo/objective/surrogate_terms.h"
 
 namespace gipo {
-
-// Log ratios are clamped to +-kMaxLogRatio before anything is computed from them: no overflow for any finite input.
-inline constexpr double kMaxLogRatio = 20.0;
 
 // A surrogate objective. Its policy gradient is E[m * A * grad log pi]; only the multiplier m differs between them, so
 // a surrogate is one pure function of (log ratio, advantage), here over whole arrays. `loss` is minus the objective,

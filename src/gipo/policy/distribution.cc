@@ -10,7 +10,7 @@ namespace gipo {
 namespace {
 
 // Calls, for every dimension d of a row, categorical(d, place of its logits, choices, place in the mask) or gaussian(d,
-// place of its mean, place of its log std).
+// place of its mean, place of its log std). These are called from two loops and in the innermost one: inlined in both.
 template <class Categorical, class Gaussian>
 inline void for_each_dim(const DistributionSpec& spec, DistributionKind kind, Categorical&& categorical,
                          Gaussian&& gaussian) {
@@ -85,7 +85,8 @@ void EvaluatedDistribution<T>::evaluate(const DistributionView<T>& pi, std::size
   const DenseKernels<T>& kernels = dense_kernels<T>();
   if (mask_) {
     for (std::size_t r = 0; r < rows; ++r, mask += spec_.mask_size()) {
-      const auto copy = [&](std::size_t, std::size_t offset, std::size_t n, std::size_t choice) {
+      const auto copy = [&](std::size_t, std::size_t offset, std::size_t n, std::size_t choice)
+          __attribute__((always_inline)) {
         const std::size_t at = r * outputs_ + offset;
         for (std::size_t k = 0; k < n; ++k) log_p_[at + k] = mask[choice + k] ? pi.outputs[at + k] : kMaskedLogit<T>;
       };
@@ -95,11 +96,12 @@ void EvaluatedDistribution<T>::evaluate(const DistributionView<T>& pi, std::size
   const T* logits = mask_ ? log_p_.data() : pi.outputs;
   for_each_dim(
       spec_, kind_,
-      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t) {
+      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t) __attribute__((always_inline)) {
         kernels.softmax(logits + offset, rows, n, outputs_, p_.data() + offset, log_p_.data() + offset,
                         head_entropy_.data() + d, spec_.dims());
       },
-      [&](std::size_t, std::size_t, std::size_t extra) { inverse_std_[extra] = std::exp(-pi.extra[extra]); });
+      [&](std::size_t, std::size_t, std::size_t extra)
+          __attribute__((always_inline)) { inverse_std_[extra] = std::exp(-pi.extra[extra]); });
   if (mask_) apply_mask();
 }
 
@@ -108,7 +110,8 @@ template <class T>
 void EvaluatedDistribution<T>::apply_mask() {
   const std::uint8_t* mask = mask_;
   for (std::size_t r = 0; r < rows_; ++r, mask += spec_.mask_size()) {
-    const auto apply = [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) {
+    const auto apply = [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice)
+        __attribute__((always_inline)) {
       T *p = p_.data() + r * outputs_ + offset, *log_p = log_p_.data() + r * outputs_ + offset, sum = 0;
       bool all = true;
       for (std::size_t k = 0; k < n; ++k) {
@@ -132,12 +135,11 @@ void EvaluatedDistribution<T>::log_prob(const T* actions, T* out) const {
   for (std::size_t r = 0; r < rows_; ++r, actions += dims, out += dims) {
     for_each_dim(
         spec_, kind_,
-        [&](std::size_t d, std::size_t offset, std::size_t, std::size_t) {
+        [&](std::size_t d, std::size_t offset, std::size_t, std::size_t) __attribute__((always_inline)) {
           out[d] = log_p_[r * outputs_ + offset + static_cast<std::size_t>(actions[d])];
         },
-        [&](std::size_t d, std::size_t offset, std::size_t extra) {
-          out[d] = gaussian_log_prob(gaussian(r, offset, extra), actions[d]);
-        });
+        [&](std::size_t d, std::size_t offset, std::size_t extra)
+            __attribute__((always_inline)) { out[d] = gaussian_log_prob(gaussian(r, offset, extra), actions[d]); });
   }
 }
 
@@ -158,11 +160,11 @@ void EvaluatedDistribution<T>::kl_divergence(const EvaluatedDistribution& other,
     T sum = 0;
     for_each_dim(
         spec_, kind_,
-        [&](std::size_t, std::size_t offset, std::size_t n, std::size_t) {
+        [&](std::size_t, std::size_t offset, std::size_t n, std::size_t) __attribute__((always_inline)) {
           const std::size_t at = r * outputs_ + offset;
           sum = add_categorical_kl(sum, other.p_.data() + at, other.log_p_.data() + at, log_p_.data() + at, n);
         },
-        [&](std::size_t, std::size_t offset, std::size_t extra) {
+        [&](std::size_t, std::size_t offset, std::size_t extra) __attribute__((always_inline)) {
           sum += gaussian_kl(other.gaussian(r, offset, extra), gaussian(r, offset, extra));
         });
     out[r] = sum;
@@ -178,7 +180,7 @@ void EvaluatedDistribution<T>::gradient(const T* actions, const DistributionLoss
   for (std::size_t r = 0; r < rows_; ++r) {
     for_each_dim(
         spec_, kind_,
-        [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) {
+        [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) __attribute__((always_inline)) {
           const std::size_t at = r * outputs_ + offset, head = r * dims + d;
           const T d_log_prob = loss.d_log_prob[head];
           kernels.softmax_gradient(p_.data() + at, log_p_.data() + at,
@@ -189,7 +191,7 @@ void EvaluatedDistribution<T>::gradient(const T* actions, const DistributionLoss
           const std::uint8_t* mask = mask_ + r * mask_size + choice;
           for (std::size_t k = 0; k < n; ++k) d_outputs[at + k] = mask[k] ? d_outputs[at + k] : T(0);
         },
-        [&](std::size_t d, std::size_t offset, std::size_t extra) {
+        [&](std::size_t d, std::size_t offset, std::size_t extra) __attribute__((always_inline)) {
           const GaussianTerms<T> pi = gaussian(r, offset, extra);
           const std::size_t i = r * dims + d;
           GaussianGradient<T> g = gaussian_gradient(pi, actions[i], loss.d_log_prob[i], loss.entropy_coef);
@@ -206,7 +208,7 @@ void sample_action(const DistributionSpec& spec, const DistributionView<float>& 
   if (mask) mask += row * spec.mask_size();
   for_each_dim(
       spec, spec.kind(),
-      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) {
+      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) __attribute__((always_inline)) {
         const float* head = out + offset;
         const std::uint8_t* valid = mask ? mask + choice : nullptr;
         const float norm = log_sum_exp(head, valid, n);
@@ -223,7 +225,7 @@ void sample_action(const DistributionSpec& spec, const DistributionView<float>& 
         action[d] = static_cast<float>(chosen);
         log_prob[d] = head[chosen] - norm;
       },
-      [&](std::size_t d, std::size_t offset, std::size_t extra) {
+      [&](std::size_t d, std::size_t offset, std::size_t extra) __attribute__((always_inline)) {
         const float z = static_cast<float>(random.normal());
         action[d] = out[offset] + z * std::exp(pi.extra[extra]);
         log_prob[d] = -0.5f * z * z - pi.extra[extra] - kHalfLog2Pi<float>;
@@ -236,7 +238,7 @@ void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi
   if (mask) mask += row * spec.mask_size();
   for_each_dim(
       spec, spec.kind(),
-      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) {
+      [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) __attribute__((always_inline)) {
         const float* head = out + offset;
         const std::uint8_t* valid = mask ? mask + choice : nullptr;
         std::size_t best = 0;
@@ -246,7 +248,7 @@ void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi
         }
         action[d] = static_cast<float>(best);
       },
-      [&](std::size_t d, std::size_t offset, std::size_t) { action[d] = out[offset]; });
+      [&](std::size_t d, std::size_t offset, std::size_t) __attribute__((always_inline)) { action[d] = out[offset]; });
 }
 
 template class EvaluatedDistribution<float>;

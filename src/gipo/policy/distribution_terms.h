@@ -11,7 +11,7 @@
 namespace gipo {
 
 template <class T>
-inline constexpr T kHalfLog2Pi = T(0.91893853320467274178);
+inline constexpr T kHalfLog2Pi = T(0.9189385332046727);
 
 // The logit of a choice that is not valid: finite, so that zero times its log-prob is zero, and so low that the
 // exponential of that log-prob is exactly zero.

@@ -48,13 +48,35 @@ void check_fit(const PolicyOptions& options, const EnvSpec& env) {
   }
 }
 
+// Whether the task says which choices are valid.
+bool has_mask(const PolicyOptions& options, const EnvSpec& env) {
+  std::size_t values = 0, choices = 0;
+  for (const Field& field : env.fields) values += field.role == Role::kMask ? field.values() : 0;
+  if (values == 0) return false;
+  for (const std::int64_t n : env.action.choices) choices += static_cast<std::size_t>(n);
+  if (values != choices) {
+    throw Error(
+        fmt::format("{}: its mask of valid actions has {} values; wanted {}, one for each choice of its actions",
+                    env.id, values, choices));
+  }
+  if (options.distribution == DistributionChoice::kBinned) {
+    throw Error(
+        fmt::format("policy.distribution = \"binned\" does not fit {}: its mask of valid actions says nothing of "
+                    "bins; wanted auto",
+                    env.id));
+  }
+  return true;
+}
+
 DistributionSpec make_distribution(const PolicyOptions& options, const EnvSpec& env) {
   check_fit(options, env);
   DistributionSpec spec;
   spec.choices = env.action.choices;
-  spec.choices.resize(env.action.dims());
-  if (options.distribution == DistributionChoice::kBinned)
-    std::replace(spec.choices.begin(), spec.choices.end(), std::int64_t{0}, options.bins);
+  spec.choices.resize(env.action.dims());  // numbers of a box: gaussians
+  if (options.distribution == DistributionChoice::kBinned) {
+    std::ranges::replace(spec.choices, std::int64_t{0}, options.bins);
+  }
+  spec.masked = has_mask(options, env);
   return spec;
 }
 

@@ -233,6 +233,8 @@ TEST(Model, FileThatIsNoPolicyIsRefused) {
   for (const char* wrong :
        {R"({"kind":"box","choices":[],"low":[1],"high":[0]})", R"({"kind":"box","choices":[],"low":[1],"high":[]})",
         R"({"kind":"discrete","choices":[0],"low":[],"high":[]})",
+        R"({"kind":"composed","choices":[2,0],"low":[0],"high":[1]})",
+        R"({"kind":"composed","choices":[2,-1],"low":[0,0],"high":[1,1]})",
         R"({"kind":"other","choices":[2],"low":[],"high":[]})"}) {
     EXPECT_NE(message({{"env", "T"}, {"action", wrong}}).find("not an action space"), std::string::npos) << wrong;
   }

@@ -164,6 +164,7 @@ void network(Graph& g, const ModelSpec& spec, std::span<const float> parameters,
 }
 
 std::string concatenated(Graph& g, const std::vector<std::string>& parts, const std::string& output = "") {
+  if (parts.size() == 1 && output.empty()) return parts[0];
   return g.node("Concat", parts, {whole("axis", 1)}, output.empty() ? std::vector<std::string>{} : std::vector{output});
 }
 

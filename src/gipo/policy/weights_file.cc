@@ -112,6 +112,7 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
                              {"shared", std::to_string(spec.shared)},
                              {"activation", word_of(spec.policy_shape.activation)}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
+  if (spec.distribution.masked) metadata["masked"] = "true";
   write_safetensors(std::move(views), metadata, out);
 }
 
@@ -172,6 +173,7 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
   // Files of before do not have them. Who reads them (gipo/spaces.py) checks them.
   if (const auto spaces = file.metadata().find("spaces"); spaces != file.metadata().end()) env.spaces = spaces->second;
   policy.model = make_model_spec(options, env);
+  policy.model.distribution.masked = file.metadata().contains("masked");
   // Before anything is made of that size.
   const std::size_t parameters = policy.model.policy_parameters() + policy.model.critic_parameters();
   if (parameters * sizeof(float) > bytes.size()) throw Error(where + ": its tensors are not those of its options");
