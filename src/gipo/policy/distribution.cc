@@ -7,6 +7,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/random.h"
+#include "gipo/data/transition.h"
 #include "gipo/kernels/dense.h"
 
 namespace gipo {
@@ -43,13 +44,7 @@ std::size_t DistributionSpec::outputs() const {
 }
 
 bool possible_actions(std::span<const std::int64_t> choices, std::span<const float> actions) {
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    const float a = actions[i];
-    if (!std::isfinite(a)) return false;
-    if (choices.empty()) continue;
-    if (a != std::floor(a) || a < 0 || a >= static_cast<float>(choices[i % choices.size()])) return false;
-  }
-  return true;
+  return possible_choices(choices, actions);
 }
 
 template <class T>

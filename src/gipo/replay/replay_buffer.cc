@@ -75,8 +75,7 @@ bool ReplayBuffer::insert(const Segment& segment) {
   const HighWater::Mark mark{segment.actor, segment.incarnation, segment.sequence};
   if (!taken_.is_new(mark)) return ++duplicates_, false;
   make_room(segment.length, lock);
-  if (!taken_.is_new(mark)) return ++duplicates_, false;  // it came another way while this waited
-  taken_.take(mark);
+  if (!taken_.take(mark)) return ++duplicates_, false;  // it came another way while this waited
   Record r;
   r.row = find_rows(segment.length + 1);
   r.length = segment.length;
@@ -86,9 +85,9 @@ bool ReplayBuffer::insert(const Segment& segment) {
   r.incarnation = segment.incarnation;
   r.sequence = segment.sequence;
   r.flags = (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0);
-  push_record(r);
+  r.start = push_record(r);
   for (std::size_t c = 0; c < arena_.size(); ++c) {
-    const std::span<std::byte> to = held(c, record(record_count_ - 1));
+    const std::span<std::byte> to = held(c, r);
     copy_bytes(segment.table().row(c, 0), to.data(), to.size());
   }
   next_row_ = r.row + r.length + 1;
@@ -99,11 +98,11 @@ bool ReplayBuffer::insert(const Segment& segment) {
   return true;
 }
 
-void ReplayBuffer::push_record(const Record& r) {
+std::size_t ReplayBuffer::push_record(const Record& r) {
   if (record_count_ == records_.size()) grow_records();
   Record& next = record(record_count_++);
   next = r;
-  next.start = static_cast<std::size_t>(&next - records_.data());
+  return next.start = static_cast<std::size_t>(&next - records_.data());
 }
 
 void ReplayBuffer::grow_records() {

@@ -87,7 +87,7 @@ class ReplayBuffer {
 
   Record& record(std::size_t i) { return records_[(first_record_ + i) % records_.size()]; }
   const Record& record(std::size_t i) const { return records_[(first_record_ + i) % records_.size()]; }
-  void push_record(const Record& r);
+  std::size_t push_record(const Record& r);  // its start
   void make_room(std::size_t length, std::unique_lock<std::mutex>& lock);
   void evict_oldest();
   std::optional<std::size_t> free_rows(std::size_t needed) const;  // adjacent ones

@@ -86,14 +86,13 @@ void ReplayBuffer::load_segment(ByteReader& in) {
   if (r.length == 0 || r.length > shape_.segment_length || size_ + r.length > shape_.capacity) {
     throw Error("saved replay holds a segment that does not fit: length " + std::to_string(r.length));
   }
-  if (!taken_.is_new({r.actor, r.incarnation, r.sequence})) {
+  if (!taken_.take({r.actor, r.incarnation, r.sequence})) {
     throw Error("saved replay holds a segment of actor " + std::to_string(r.actor) + " twice, or out of order");
   }
-  taken_.take({r.actor, r.incarnation, r.sequence});
   r.row = find_rows(r.length + 1);
-  push_record(r);
+  r.start = push_record(r);
   for (std::size_t c = 0; c < arena_.size(); ++c) {
-    const std::span<std::byte> rows = held(c, record(record_count_ - 1));
+    const std::span<std::byte> rows = held(c, r);
     in.bytes_into(rows);
     layout_.refuse_impossible(c, rows, "saved replay");
   }

@@ -206,7 +206,11 @@ RewardScale Actor::reward_scale(const Segment& s, const Weights& weights) {
 void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
   for (Segment& s : finished_) {
     if (s.finite()) {
-      replay.insert(s);
+      if (!replay.insert(s)) {
+        throw RunError(
+            fmt::format("segment {} of environment {} was in the replay before: its state is not of this run",
+                        s.sequence, s.actor));
+      }
     } else {
       ++rejected_;
       ++faults_["segment_not_finite"];
@@ -229,6 +233,7 @@ void Actor::take_faults(FaultCounts& counts) {
 }
 
 void Actor::save(ByteWriter& out) const {
+  out.value(incarnation_);
   out.array(observation_);
   for (const Slot& slot : slots_) {
     slot.env->save_state(out);
@@ -244,6 +249,7 @@ void Actor::save(ByteWriter& out) const {
 }
 
 void Actor::load(ByteReader& in) {
+  incarnation_ = in.value<std::uint64_t>();
   in.array_into(std::span<float>(observation_));
   for (Slot& slot : slots_) {
     slot.env->load_state(in);
@@ -266,7 +272,7 @@ bool Actor::can_go_on(const Slot& slot) const {
   return slot.env->running() && s.length < plan_.segment_length && !s.terminated && !s.truncated &&
          possible_actions(plan_.model.distribution.choices, {s.action().data(), s.length * plan_.env.action.dims()}) &&
          std::isfinite(slot.discounted) && count(slot.episode_length) && count(slot.episode_number) &&
-         count(slot.faults);
+         count(slot.faults) && slot.sequence <= std::uint64_t{1} << 62;
 }
 
 }  // namespace gipo
