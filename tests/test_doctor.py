@@ -161,6 +161,10 @@ class Reader:
         self.at += struct.calcsize(kinds)
         return found if len(found) > 1 else found[0]
 
+    def row(self, kind, count):
+        """Values without a number before them."""
+        return [self.values(kind) for _ in range(count)]
+
     def array(self, kind):
         return [self.values(kind) for _ in range(self.values("Q"))]
 
@@ -206,15 +210,19 @@ def test_replay_bin_is_as_documented(gipo, regime):
     assert (r.values("d"), r.array("d"), r.array("d")) == (0, [0], [0])  # rewards are not normalised
     inserted, evicted, segments = r.values("QQQ")
     assert inserted == inserted_observations
-    held = 0
+    held, last = 0, {}
     for _ in range(segments):
-        row, length, first, stride, env, incarnation, sequence, flags = r.values("QQddQQQQ")
-        assert (row, incarnation, stride) == (0, 0, state_envs(regime)) and flags in range(4) and first >= 0
-        assert len(r.array("f")) == 4 * (length + 1)
-        stored = length if regime == "on_policy" else 0
-        for kind, count in zip("fffffq", (length, length, length, stored, stored, length), strict=True):
-            assert len(r.array(kind)) == count  # action, log-prob, reward, advantage, target, version
+        length, first, stride, env, incarnation, sequence, flags = r.values("QddQQQQ")
+        assert (incarnation, stride) == (0, state_envs(regime)) and flags in range(4) and first >= 0
+        r.row("f", 4 * (length + 1))
+        for _ in range(5 if regime == "on_policy" else 3):  # action, log-prob, reward, advantage, target
+            r.row("f", length)
+        assert all(0 <= version <= state["update"] for version in r.row("q", length))
+        last[env] = max(sequence, last.get(env, 0))
         held += length
+    marks = r.array("QQQ")
+    assert [env for env, _, _ in marks] == list(range(state_envs(regime)))
+    assert all(incarnation == 0 and sequence == last.get(env, sequence) for env, incarnation, sequence in marks)
     assert held == inserted - evicted <= state["dial"]["capacity"]
     order = r.array("QQ")
     at, order_inserted = r.values("QQ")
@@ -231,6 +239,7 @@ def test_actors_bin_is_as_documented(gipo):
     r = Reader((folder / "actors.bin").read_bytes())
     episodes = 0
     for _ in range(2):  # actors
+        assert r.values("Q") == 0  # incarnation
         assert len(r.array("f")) == 4 * 4
         for _ in range(4):  # environments
             steps, running = r.values("qB")
@@ -240,9 +249,9 @@ def test_actors_bin_is_as_documented(gipo):
             r.values("QQ")
             _, incarnation, _, length, terminated, truncated, _, _ = r.values("QQQQBBdd")
             assert (incarnation, terminated, truncated) == (0, 0, 0) and length < 16
-            assert len(r.array("f")) == 4 * 17
-            for kind in "ffffq":  # action, log-prob, reward, discounted return, version
-                assert len(r.array(kind)) == 16
+            r.row("f", 4 * (length + 1))
+            for kind in "fffqf":  # action, log-prob, reward, version, discounted return
+                r.row(kind, length)
             episode_return, discounted, episode_length, number, sequence, faults = r.values("ddqqQq")
             assert episode_return == episode_length == steps and sequence >= number and (discounted, faults) == (0, 0)
             episodes += number

@@ -15,7 +15,7 @@
 #include "gipo/io/files.h"
 
 #define GIPO_FUZZ_TARGETS(X) \
-  X(actor) X(checkpoint) X(config) X(learner) X(override) X(replay) X(resume) X(safetensors) X(segment) X(suite)
+  X(actor) X(checkpoint) X(config) X(learner) X(override) X(replay) X(resume) X(safetensors) X(segment) X(suite) X(wire)
 
 #define X(name)                                                 \
   extern "C" int fuzz_##name(const std::uint8_t*, std::size_t); \

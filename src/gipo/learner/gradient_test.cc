@@ -112,7 +112,7 @@ class Fixture {
         batch_.action()[i * dims() + d] =
             static_cast<float>(n > 0 ? static_cast<double>(random.below(n)) : random.normal());
         for (std::uint64_t k = 0; spec.masked && k < n; ++k) {
-          mask_.push_back(random.uniform() < 0.5 || static_cast<float>(k) == batch_.action[i * dims() + d]);
+          mask_.push_back(random.uniform() < 0.5 || static_cast<float>(k) == batch_.action()[i * dims() + d]);
         }
       }
     }

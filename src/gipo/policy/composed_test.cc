@@ -121,11 +121,11 @@ TEST(ComposedDistribution, SamplesAndModeHaveBothKinds) {
 
 TEST(ComposedDistribution, PossibleActionsKnowsBothKinds) {
   const Choices choices = {3, 0};
-  EXPECT_TRUE(possible_actions(choices, std::vector<float>{2, -7.5f, 0, 1e9f}));
-  EXPECT_FALSE(possible_actions(choices, std::vector<float>{3, 0}));
-  EXPECT_FALSE(possible_actions(choices, std::vector<float>{0.5f, 0}));
-  EXPECT_FALSE(possible_actions(choices, std::vector<float>{0, INFINITY}));
-  EXPECT_TRUE(possible_actions({}, std::vector<float>{0.5f, -3}));
+  EXPECT_TRUE(possible_choices(choices, std::vector<float>{2, -7.5f, 0, 1e9f}));
+  EXPECT_FALSE(possible_choices(choices, std::vector<float>{3, 0}));
+  EXPECT_FALSE(possible_choices(choices, std::vector<float>{0.5f, 0}));
+  EXPECT_FALSE(possible_choices(choices, std::vector<float>{0, INFINITY}));
+  EXPECT_TRUE(possible_choices({}, std::vector<float>{0.5f, -3}));
 }
 
 TEST(ComposedModel, DistributionFollowsTheOption) {

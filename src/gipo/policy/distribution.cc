@@ -50,16 +50,6 @@ std::size_t DistributionSpec::extra_parameters() const {
   return static_cast<std::size_t>(std::count(choices.begin(), choices.end(), 0));
 }
 
-bool possible_actions(std::span<const std::int64_t> choices, std::span<const float> actions) {
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    const float a = actions[i];
-    if (!std::isfinite(a)) return false;
-    const std::int64_t n = choices.empty() ? 0 : choices[i % choices.size()];
-    if (n > 0 && (a != std::floor(a) || a < 0 || a >= static_cast<float>(n))) return false;
-  }
-  return true;
-}
-
 bool any_valid(const DistributionSpec& spec, const std::uint8_t* mask_row) {
   for (const std::int64_t n : spec.choices) {
     if (n > 0 && std::all_of(mask_row, mask_row + n, [](std::uint8_t v) { return v == 0; })) return false;

@@ -40,10 +40,6 @@ struct DistributionView {
   std::span<const T> extra;    // [extra_parameters()]
 };
 
-// Whether every action [rows, dims] is one that can be taken: a finite number, and one of the choices where there are
-// any; no `choices`: all are numbers. For data that was read: log_prob_and_entropy takes a choice as an index.
-bool possible_actions(std::span<const std::int64_t> choices, std::span<const float> actions);
-
 // Whether every head has a valid choice; mask_row [mask_size()]. What follows may only be asked where this is so.
 bool any_valid(const DistributionSpec& spec, const std::uint8_t* mask_row);
 

@@ -20,13 +20,16 @@ bool HighWater::is_new(const Mark& mark) const {
   return place == marks_.end() || place->actor != mark.actor || mark > *place;
 }
 
-void HighWater::take(const Mark& mark) {
+bool HighWater::take(const Mark& mark) {
   const auto place = place_of(marks_, mark.actor);
   if (place == marks_.end() || place->actor != mark.actor) {
     marks_.insert(place, mark);
-  } else {
+  } else if (mark > *place) {
     *place = mark;
+  } else {
+    return false;
   }
+  return true;
 }
 
 void HighWater::save(ByteWriter& out) const { out.array(marks_); }

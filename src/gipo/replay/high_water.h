@@ -19,7 +19,7 @@ class HighWater {
   };
 
   bool is_new(const Mark& mark) const;
-  void take(const Mark& mark);  // one that is new
+  bool take(const Mark& mark);  // false where it is not new
   void clear() { marks_.clear(); }
   std::size_t bytes() const { return marks_.capacity() * sizeof(Mark); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "gipo/core/error.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 using Rows = Column::Rows;
 
-constexpr std::uint64_t kTerminated = 1, kTruncated = 2;
+constexpr std::uint32_t kTerminated = 1, kTruncated = 2;
 
 // Spare rows take no more than this.
 constexpr std::size_t kSpareBytes = 16 * 1024 * 1024;
@@ -41,7 +42,9 @@ ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
       moments_(is_plain(shape.transition.observation) ? shape.transition.observation[0].values() : 0),
       layout_(shape.transition),
       arena_(layout_.columns.size()) {
-  GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0);
+  GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0 &&
+             shape.segment_length < std::numeric_limits<std::uint32_t>::max());
+  static_assert(sizeof(Record) == 64);
   grow(first_rows(shape, layout_.step_bytes()));
   grow_records();
 }
@@ -70,26 +73,30 @@ std::size_t ReplayBuffer::bytes() const {
 
 bool ReplayBuffer::insert(const Segment& segment) {
   std::unique_lock lock(mutex_);
-  GIPO_CHECK(segment.layout().row_bytes == layout_.row_bytes);
+  GIPO_CHECK(segment.layout().columns.size() == arena_.size());
   GIPO_CHECK(segment.length > 0 && segment.length <= shape_.segment_length);
   const HighWater::Mark mark{segment.actor, segment.incarnation, segment.sequence};
-  if (!taken_.is_new(mark)) return ++duplicates_, false;
+  // While this waits for a snapshot, the same one may come another way, and the mark is not yet to be saved.
+  const bool may_wait = snapshot_ != nullptr;
+  if (may_wait ? !taken_.is_new(mark) : !taken_.take(mark)) return ++duplicates_, false;
   make_room(segment.length, lock);
-  if (!taken_.is_new(mark)) return ++duplicates_, false;  // it came another way while this waited
-  taken_.take(mark);
+  if (may_wait && !taken_.take(mark)) return ++duplicates_, false;
   Record r;
   r.row = find_rows(segment.length + 1);
-  r.length = segment.length;
+  r.length = static_cast<std::uint32_t>(segment.length);
   r.first_env_step = segment.first_env_step;
   r.env_step_stride = segment.env_step_stride;
   r.actor = segment.actor;
   r.incarnation = segment.incarnation;
   r.sequence = segment.sequence;
   r.flags = (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0);
-  push_record(r);
+  r.start = push_record(r);
+  const RowCounts counts = rows_of_segment(segment.length);
   for (std::size_t c = 0; c < arena_.size(); ++c) {
-    const std::span<std::byte> to = held(c, record(record_count_ - 1));
-    copy_bytes(segment.table().row(c, 0), to.data(), to.size());
+    const Rows rows = layout_.columns[c].rows;
+    const std::size_t size = layout_.row_bytes[c];
+    GIPO_CHECK(segment.table().row_bytes(c) == size);
+    copy_bytes(segment.table().row(c, 0), held(c, rows == Rows::kStart ? r.start : r.row), counts.of(rows) * size);
   }
   next_row_ = r.row + r.length + 1;
   size_ += r.length;
@@ -99,11 +106,11 @@ bool ReplayBuffer::insert(const Segment& segment) {
   return true;
 }
 
-void ReplayBuffer::push_record(const Record& r) {
+std::size_t ReplayBuffer::push_record(const Record& r) {
   if (record_count_ == records_.size()) grow_records();
   Record& next = record(record_count_++);
   next = r;
-  next.start = static_cast<std::size_t>(&next - records_.data());
+  return next.start = static_cast<std::size_t>(&next - records_.data());
 }
 
 void ReplayBuffer::grow_records() {
@@ -198,7 +205,7 @@ void ReplayBuffer::sample_segments(Batch& batch) {
   Step from = uniform_step();
   for (std::size_t at = 0; at < batch.size; from = {random_.below(record_count_), 0}) {
     const Record& r = record(from.record);
-    const std::size_t offset = from.offset, count = std::min(r.length - offset, batch.size - at);
+    const std::size_t offset = from.offset, count = std::min<std::size_t>(r.length - offset, batch.size - at);
     const std::size_t stretch = batch.stretches.size();
     for (std::size_t c = 0; c < arena_.size(); ++c) {
       const std::size_t size = layout_.row_bytes[c];

@@ -68,12 +68,13 @@ class ReplayBuffer {
   static double bytes_needed(const ReplayShape& shape);
 
  private:
-  struct Record {                     // one segment held
-    std::size_t row = 0, length = 0;  // row: of its first step
-    std::size_t start = 0;            // its row in the columns that have one for each segment
+  struct Record {           // one segment held; as large as a cache line, since samples jump from one to any other
+    std::size_t row = 0;    // of its first step
+    std::size_t start = 0;  // its row in the columns that have one for each segment
     double first_env_step = 0, env_step_stride = 0;
     std::uint64_t actor = 0, incarnation = 0, sequence = 0;
-    std::uint64_t flags = 0;  // bit 0: terminated, bit 1: truncated
+    std::uint32_t length = 0;
+    std::uint32_t flags = 0;  // bit 0: terminated, bit 1: truncated
     double env_step(std::size_t offset) const { return first_env_step + env_step_stride * static_cast<double>(offset); }
   };
   struct Step {  // one transition held
@@ -82,7 +83,7 @@ class ReplayBuffer {
 
   Record& record(std::size_t i) { return records_[(first_record_ + i) % records_.size()]; }
   const Record& record(std::size_t i) const { return records_[(first_record_ + i) % records_.size()]; }
-  void push_record(const Record& r);
+  std::size_t push_record(const Record& r);  // its start
   void make_room(std::size_t length, std::unique_lock<std::mutex>& lock);
   void evict_oldest();
   std::optional<std::size_t> free_rows(std::size_t needed) const;  // adjacent ones

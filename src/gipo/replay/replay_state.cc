@@ -36,7 +36,7 @@ void ReplayBuffer::save_record(const Record& record, ByteWriter& out) const {
   out.value(record.actor);
   out.value(record.incarnation);
   out.value(record.sequence);
-  out.value(record.flags);
+  out.value<std::uint64_t>(record.flags);
   for (std::size_t c = 0; c < arena_.size(); ++c) out.append(held(c, record));
 }
 
@@ -76,24 +76,26 @@ void ReplayBuffer::load(ByteReader& in) {
 
 void ReplayBuffer::load_segment(ByteReader& in) {
   Record r;
-  r.length = in.value<std::uint64_t>();
+  const auto length = in.value<std::uint64_t>();
   r.first_env_step = in.value<double>();
   r.env_step_stride = in.value<double>();
   r.actor = in.value<std::uint64_t>();
   r.incarnation = in.value<std::uint64_t>();
   r.sequence = in.value<std::uint64_t>();
-  r.flags = in.value<std::uint64_t>();
-  if (r.length == 0 || r.length > shape_.segment_length || size_ + r.length > shape_.capacity) {
-    throw Error("saved replay holds a segment that does not fit: length " + std::to_string(r.length));
+  const auto flags = in.value<std::uint64_t>();
+  if (length == 0 || length > shape_.segment_length || size_ + length > shape_.capacity || flags > 3) {
+    throw Error("saved replay holds a segment that does not fit: length " + std::to_string(length) + ", flags " +
+                std::to_string(flags));
   }
-  if (!taken_.is_new({r.actor, r.incarnation, r.sequence})) {
+  r.length = static_cast<std::uint32_t>(length);
+  r.flags = static_cast<std::uint32_t>(flags);
+  if (!taken_.take({r.actor, r.incarnation, r.sequence})) {
     throw Error("saved replay holds a segment of actor " + std::to_string(r.actor) + " twice, or out of order");
   }
-  taken_.take({r.actor, r.incarnation, r.sequence});
-  r.row = find_rows(r.length + 1);
-  push_record(r);
+  r.row = find_rows(length + 1);
+  r.start = push_record(r);
   for (std::size_t c = 0; c < arena_.size(); ++c) {
-    const std::span<std::byte> rows = held(c, record(record_count_ - 1));
+    const std::span<std::byte> rows = held(c, r);
     in.bytes_into(rows);
     layout_.refuse_impossible(c, rows, "saved replay");
   }

@@ -14,7 +14,8 @@ class ColumnSums {
  public:
   explicit ColumnSums(std::size_t dims) : from_(dims), sum_(dims), square_(dims) {}
   ColumnSums(std::size_t dims, std::span<const float> rows) : ColumnSums(dims) { set(rows); }
-  void set(std::span<const float> rows);  // [n, dims]
+  void set(std::span<const float> rows);   // [n, dims]
+  double count() const { return count_; }  // rows
 
  private:
   friend class RunningMoments;

@@ -201,7 +201,11 @@ RewardScale Actor::reward_scale(const Segment& s, const Weights& weights) {
 void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
   for (Segment& s : finished_) {
     if (s.finite()) {
-      replay.insert(s);
+      if (!replay.insert(s)) {
+        throw RunError(
+            fmt::format("segment {} of environment {} was in the replay before: its state is not of this run",
+                        s.sequence, s.actor));
+      }
     } else {
       ++rejected_;
       ++faults_["segment_not_finite"];
@@ -224,6 +228,7 @@ void Actor::take_faults(FaultCounts& counts) {
 }
 
 void Actor::save(ByteWriter& out) const {
+  out.value(incarnation_);
   out.array(observation_);
   for (const Slot& slot : slots_) {
     slot.env->save_state(out);
@@ -239,6 +244,7 @@ void Actor::save(ByteWriter& out) const {
 }
 
 void Actor::load(ByteReader& in) {
+  incarnation_ = in.value<std::uint64_t>();
   in.array_into(std::span<float>(observation_));
   for (Slot& slot : slots_) {
     slot.env->load_state(in);
@@ -259,9 +265,9 @@ bool Actor::can_go_on(const Slot& slot) const {
   const Segment& s = slot.open;
   const auto count = [](std::int64_t v) { return v >= 0 && v <= std::int64_t{1} << 62; };
   return slot.env->running() && s.length < plan_.segment_length && !s.terminated && !s.truncated &&
-         possible_actions(plan_.model.distribution.choices, {s.action().data(), s.length * plan_.env.action.dims()}) &&
+         possible_choices(plan_.model.distribution.choices, {s.action().data(), s.length * plan_.env.action.dims()}) &&
          std::isfinite(slot.discounted) && count(slot.episode_length) && count(slot.episode_number) &&
-         count(slot.faults);
+         count(slot.faults) && slot.sequence <= std::uint64_t{1} << 62;
 }
 
 }  // namespace gipo

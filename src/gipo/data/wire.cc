@@ -1,0 +1,133 @@
+#include "gipo/data/wire.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "gipo/core/error.h"
+#include "gipo/io/bytes.h"
+#include "gipo/io/checksum.h"
+
+namespace gipo {
+namespace {
+
+constexpr char kMagic[8] = {'g', 'i', 'p', 'o', '.', 's', 'e', 'g'};
+constexpr std::uint32_t kFormat = 1;
+constexpr std::uint64_t kTerminated = 1, kTruncated = 2, kDiscounted = 4;
+
+// What stands before the columns, as it lies in the message.
+struct Head {
+  char magic[8];
+  std::uint32_t format, fingerprint;
+  std::uint64_t actor, incarnation, sequence, steps, flags;
+  double first_env_step, env_step_stride;
+};
+static_assert(sizeof(Head) == 72);
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Head read_head(std::string_view message, const Segment& segment) {
+  const auto refuse = [](const std::string& why) { throw Error("message with a segment: " + why); };
+  Head head;
+  if (message.size() < sizeof head + sizeof(std::uint32_t)) {
+    refuse(
+        fmt::format("cut short: {} bytes, the shortest has {}", message.size(), sizeof head + sizeof(std::uint32_t)));
+  }
+  std::memcpy(&head, message.data(), sizeof head);
+  if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) refuse("it does not begin with gipo.seg");
+  if (head.format != kFormat) refuse(fmt::format("its format is {}, this program reads {}", head.format, kFormat));
+  const TransitionLayout& layout = segment.layout();
+  if (const std::uint32_t own = layout.fingerprint(); head.fingerprint != own) {
+    refuse(fmt::format("its columns have the fingerprint {:08x}, those of this run {:08x}", head.fingerprint, own));
+  }
+  if (head.steps == 0 || head.steps > segment.capacity()) {
+    refuse(fmt::format("it has {} steps, wanted 1 to {}", head.steps, segment.capacity()));
+  }
+  if (head.flags > (kTerminated | kTruncated | kDiscounted)) refuse(fmt::format("unknown flags {:#x}", head.flags));
+  const std::size_t size = wire_bytes(layout, static_cast<std::size_t>(head.steps), (head.flags & kDiscounted) != 0);
+  if (message.size() != size) {
+    refuse(fmt::format("{} bytes, {} steps have {}", message.size(), head.steps, size));
+  }
+  std::uint32_t sent;
+  std::memcpy(&sent, message.data() + size - sizeof sent, sizeof sent);
+  if (const std::uint32_t found = crc32c(message.substr(0, size - sizeof sent)); found != sent) {
+    refuse(fmt::format("damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, found));
+  }
+  const auto count = [](double v) { return v >= 0 && v <= 1e18; };  // NaN is none
+  if (!count(head.first_env_step) || !count(head.env_step_stride)) {
+    refuse(fmt::format("environment steps {} and {} between two: wanted 0 to 1e18", head.first_env_step,
+                       head.env_step_stride));
+  }
+  return head;
+}
+
+}  // namespace
+
+std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, bool discounted) {
+  std::size_t size = sizeof(Head) + (discounted ? steps * sizeof(float) : 0) + sizeof(std::uint32_t);
+  const RowCounts rows = rows_of_segment(steps);
+  for (std::size_t c = 0; c < layout.columns.size(); ++c) size += rows.of(layout.columns[c].rows) * layout.row_bytes[c];
+  return size;
+}
+
+void encode(const Segment& segment, ByteWriter& out) {
+  std::uint32_t crc = 0;
+  const auto put = [&](std::span<const std::byte> bytes) {
+    crc = crc32c(text_of(bytes), crc);
+    out.append(bytes);
+  };
+  const bool discounted = segment.discounted_sums.count() > 0;
+  Head head{
+      {},
+      kFormat,
+      segment.layout().fingerprint(),
+      segment.actor,
+      segment.incarnation,
+      segment.sequence,
+      segment.length,
+      (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0) | (discounted ? kDiscounted : 0),
+      segment.first_env_step,
+      segment.env_step_stride};
+  std::memcpy(head.magic, kMagic, sizeof kMagic);
+  put(std::as_bytes(std::span(&head, 1)));
+  for (std::size_t c = 0; c < segment.layout().columns.size(); ++c) put(segment.filled(c));
+  if (discounted) put(std::as_bytes(std::span(segment.discounted).first(segment.length)));
+  out.value(crc);
+}
+
+void decode(std::string_view message, Segment& segment) {
+  segment.clear();
+  const Head head = read_head(message, segment);
+  segment.actor = head.actor;
+  segment.incarnation = head.incarnation;
+  segment.sequence = head.sequence;
+  segment.length = static_cast<std::size_t>(head.steps);
+  segment.terminated = (head.flags & kTerminated) != 0;
+  segment.truncated = (head.flags & kTruncated) != 0;
+  segment.first_env_step = head.first_env_step;
+  segment.env_step_stride = head.env_step_stride;
+  ByteReader in(message.substr(sizeof head));
+  try {
+    for (std::size_t c = 0; c < segment.layout().columns.size(); ++c) {
+      in.bytes_into(segment.filled(c));
+      segment.layout().refuse_impossible(c, segment.filled(c), "message with a segment");
+    }
+    const auto discounted = std::span(segment.discounted).first((head.flags & kDiscounted) != 0 ? segment.length : 0);
+    in.bytes_into(std::as_writable_bytes(discounted));
+    if (!std::all_of(discounted.begin(), discounted.end(), [](float v) { return std::isfinite(v); })) {
+      throw Error("message with a segment has a number that no step has: a discounted return that is not finite");
+    }
+    segment.discounted_sums.set(discounted);
+  } catch (const Error&) {
+    segment.clear();
+    throw;
+  }
+  segment.sum_observations();
+  std::fill(segment.value.begin(), segment.value.end(), 0.0F);
+}
+
+}  // namespace gipo

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "gipo/data/segment.h"
+
+namespace gipo {
+
+class ByteWriter;
+
+// A segment as bytes, for another process or host. Little-endian, one after the other:
+//   u8[8]  "gipo.seg"
+//   u32    format, 1
+//   u32    fingerprint of the columns (TransitionLayout::fingerprint)
+//   u64    actor, incarnation, sequence, steps T
+//   u64    flags: 1 terminated, 2 truncated, 4 discounted returns follow the columns
+//   f64    environment steps of the run at its first step, and between two of its steps
+//   rows   of each column in the order of the list: T, T + 1 or 1 of them
+//   f32[T] discounted returns, where flag 4 is set
+//   u32    CRC-32C of all before it
+// Values of the critic are not sent: what was made of them is in the columns.
+
+// Of a message of that many steps. discounted: with the returns.
+std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, bool discounted);
+
+// Appends the message of a closed segment.
+void encode(const Segment& segment, ByteWriter& out);
+
+// Fills a segment that the receiver made, and sums it up as the actor did. Allocates nothing but for messages of errors.
+// Throws Error, naming what was expected and what came, for another format, other columns, a segment longer than this
+// one can be, a message cut short or too long, damaged bytes and values that no step has; the segment is empty then.
+void decode(std::string_view message, Segment& segment);
+
+}  // namespace gipo
