@@ -4,7 +4,7 @@
 #include "gipo/bindings/arrays.h"
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
-#include "gipo/policy/encode.h"
+#include "gipo/data/encode.h"
 
 namespace gipo::bindings {
 namespace {

@@ -12,19 +12,21 @@ Segment::Segment(std::size_t capacity, const TransitionSpec& spec)
     : Transitions(spec, rows_of_segment(capacity)),
       discounted(capacity),
       value(capacity + 1),
-      observation_sums(observation_size()),
+      observation_sums(floats_of(spec.observation)),
       discounted_sums(1) {}
 
 double Segment::bytes_needed(std::size_t capacity, const TransitionSpec& spec) {
   constexpr double kDiscountedAndValue = 2 * sizeof(float), kSums = 3 * sizeof(double);
-  const double observation = is_plain(spec.observation) ? static_cast<double>(spec.observation[0].values()) : 0;
+  const auto observation = static_cast<double>(floats_of(spec.observation));
   return Table::bytes_needed(columns(spec), rows_of_segment(capacity)) +
          static_cast<double>(capacity + 1) * kDiscountedAndValue + observation * kSums +
          static_cast<double>(sizeof(Segment));
 }
 
 void Segment::sum_observations() {
-  if (observation_size() > 0) observation_sums.set(observation().first(length * observation_size()));
+  if (observation_size() > 0) return observation_sums.set(observation().first(length * observation_size()));
+  const std::vector<float> floats = encoded(0, length);
+  observation_sums.set(floats);
 }
 
 std::span<std::byte> Segment::filled(std::size_t column) {

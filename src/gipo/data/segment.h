@@ -36,7 +36,7 @@ struct Segment : Transitions {
 
   std::size_t capacity() const { return discounted.size(); }
   void clear() { length = 0, terminated = truncated = false; }
-  // Fills observation_sums. Of fields that are not one plain vector there is no scale, and nothing is summed.
+  // Fills observation_sums, by the floats that networks read.
   void sum_observations();
   // The filled rows of a column.
   std::span<std::byte> filled(std::size_t column);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "gipo/core/error.h"
+#include "gipo/data/encode.h"
 #include "gipo/io/bytes.h"
 
 namespace gipo {
@@ -144,6 +145,20 @@ void TransitionLayout::refuse_impossible(std::size_t column, std::span<const std
 
 bool possible_choices(std::span<const std::int64_t> choices, std::span<const float> actions) {
   return all_finite(actions) && all_choices(choices, actions);
+}
+
+std::vector<float> Transitions::encoded(std::size_t first, std::size_t rows) const {
+  const Fields& fields = layout_.spec.observation;
+  std::vector<float> floats(rows * floats_of(fields));
+  encode_into(first, rows, floats.data());
+  return floats;
+}
+
+void Transitions::encode_into(std::size_t first, std::size_t rows, float* out) const {
+  const Fields& fields = layout_.spec.observation;
+  std::vector<const std::byte*> places;
+  for (std::size_t f = 0; f < fields.size(); ++f) places.push_back(table_.row(f, first));
+  encode(fields, places, rows, out);
 }
 
 }  // namespace gipo

@@ -8,6 +8,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
+#include "gipo/data/encode.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/stats/sums.h"
 
@@ -50,6 +51,10 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
   if (setup.learner.proximal_coef > 0) average_ = policy_.parameters;
   const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = per_dimension_ ? n * dims : n;
   observation_.resize(2 * n * setup.model.observation_size);
+  if (setup.model.privileged > 0) {
+    policy_columns_.resize(2 * n * setup.model.policy_shape.input);
+    critic_columns_.resize(2 * n * setup.model.critic_shape.input);
+  }
   for (auto* v : {&action_, &log_prob_, &d_log_prob_}) v->resize(n * dims);
   for (auto* v : {&reward_, &entropy_, &proximal_, &joint_, &advantage_, &target_, &d_value_}) v->resize(n);
   for (auto* v : {&ratio_, &ratio_advantage_, &multiplier_, &loss_}) v->resize(m);
@@ -66,7 +71,9 @@ void CpuLearner<T>::begin_update(const UpdateContext& context) {
   const Batch& batch = *std::exchange(staged_, nullptr);
   stats_ = {};
   stats_.reward_factor = reward_scale_.factor;
-  compute_gradients(batch, context.diagnose, nullptr);
+  const std::size_t mask = mask_field(batch.layout().spec.observation);
+  compute_gradients(batch, context.diagnose,
+                    setup_.model.distribution.masked ? batch.observation<std::uint8_t>(mask).data() : nullptr);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
 }
@@ -92,19 +99,48 @@ void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose, const s
   });
 }
 
+// The floats of all fields, scaled, and what the policy reads of them.
+template <class T>
+void CpuLearner<T>::read_observations(const Batch& batch, std::size_t rows) {
+  const std::size_t width = setup_.model.observation_size;
+  const float* floats = nullptr;
+  if (batch.observation_size() > 0) {
+    floats = batch.observation().data();
+  } else {
+    encoded_.resize(2 * batch_size_ * width);
+    batch.encode_into(0, rows, encoded_.data());
+    floats = encoded_.data();
+  }
+  scale_.apply<T>({floats, rows * width}, observation_.data());
+  policy_input_ = observation_.data();
+  if (setup_.model.privileged == 0) return;
+  const std::size_t read = width - setup_.model.privileged;
+  copy_columns(observation_.data(), width, 0, read, rows, policy_columns_.data(), read);
+  policy_input_ = policy_columns_.data();
+}
+
 template <class T>
 void CpuLearner<T>::forward(const Batch& batch, const std::uint8_t* mask) {
   // Advantages made at collection need no value of what follows a stretch.
   const std::size_t rows = setup_.advantage.mode == AdvantageMode::kStored ? batch.size : batch.rows();
-  scale_.apply<T>({batch.observation().data(), rows * batch.observation_size()}, observation_.data());
+  read_observations(batch, rows);
   std::copy_n(batch.action().data(), action_.size(), action_.data());
   const std::span<const float> reward = batch.reward();
   for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(reward_scale_.apply(reward[i]));
   const std::size_t shared = setup_.model.shared;
-  features_ = policy_.mlp.forward_layers(0, shared, policy_.mlp_parameters(), observation_.data(), rows);
+  features_ = policy_.mlp.forward_layers(0, shared, policy_.mlp_parameters(), policy_input_, rows);
+  critic_input_ = features_;
+  if (const std::size_t privileged = setup_.model.privileged; privileged > 0) {
+    const std::size_t width = setup_.model.observation_size, stride = setup_.model.critic_shape.input;
+    const std::size_t seen = stride - privileged;
+    copy_columns(features_, seen, 0, seen, rows, critic_columns_.data(), stride);
+    copy_columns(observation_.data(), width, width - privileged, privileged, rows, critic_columns_.data() + seen,
+                 stride);
+    critic_input_ = critic_columns_.data();
+  }
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) {
-      values_ = critic_.mlp.forward(critic_.parameters, features_, rows);
+      values_ = critic_.mlp.forward(critic_.parameters, critic_input_, rows);
       record_gaps(batch);  // the policy's side has more to do
       return;
     }
@@ -117,7 +153,7 @@ void CpuLearner<T>::forward(const Batch& batch, const std::uint8_t* mask) {
     pi_.entropy(entropy_.data());
     if (average_.empty()) return;
     const auto average = std::span<const T>(average_);
-    average_pi_.evaluate({average_net_.forward(average.first(policy_.network), observation_.data(), batch.size),
+    average_pi_.evaluate({average_net_.forward(average.first(policy_.network), policy_input_, batch.size),
                           average.subspan(policy_.network)},
                          batch.size, mask);
     pi_.kl_divergence(average_pi_, proximal_.data());
@@ -206,7 +242,7 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
   }
   const std::span<T> gradient(policy_.gradient);
   pi_.gradient(action_.data(), loss, d_outputs_.data(), gradient.subspan(policy_.network));
-  policy_.mlp.backward(policy_.mlp_parameters(), observation_.data(), batch.size, d_outputs_.data(),
+  policy_.mlp.backward(policy_.mlp_parameters(), policy_input_, batch.size, d_outputs_.data(),
                        gradient.first(policy_.network));
   policy_.norm = norm_of<T>(policy_.gradient);
 }
@@ -223,7 +259,7 @@ void CpuLearner<T>::backward_critic(const Batch& batch) {
   const double bias = sum_over(n, error) / static_cast<double>(n);
   stats_.explained_variance = variance > 0 ? 1.0 - (stats_.value_loss - bias * bias) / variance : 0.0;
   // No gradient by its input: what the critic reads of the policy's layers stays the policy's.
-  critic_.mlp.backward(critic_.parameters, features_, n, d_value_.data(), critic_.gradient);
+  critic_.mlp.backward(critic_.parameters, critic_input_, n, d_value_.data(), critic_.gradient);
   critic_.norm = norm_of<T>(critic_.gradient);
 }
 

@@ -58,6 +58,7 @@ class CpuLearner final : public Learner {
     std::span<const T> extra() const { return std::span<const T>(parameters).subspan(network); }
   };
 
+  void read_observations(const Batch& batch, std::size_t rows);
   void forward(const Batch& batch, const std::uint8_t* mask);
   void compute_log_ratios(const Batch& batch);
   void compute_advantages(const Batch& batch);
@@ -86,7 +87,11 @@ class CpuLearner final : public Learner {
   Diagnostics diagnostics_;
 
   // Workspace. N: batch size, D: action dimensions, M: ratios, N or N * D.
-  AlignedVector<T> observation_;                        // [rows, observation_size] scaled
+  std::vector<float> encoded_;                        // [rows, observation_size] of typed fields
+  AlignedVector<T> observation_;                      // [rows, observation_size] scaled
+  AlignedVector<T> policy_columns_, critic_columns_;  // what each reads, where some is the critic's
+  const T* policy_input_ = nullptr;                   // [rows, ...] what the first layer sees
+  const T* critic_input_ = nullptr;
   std::vector<T> action_;                               // [N, D]
   std::vector<T> reward_;                               // [N] scaled
   const T* features_ = nullptr;                         // [rows, ...] what both networks begin with

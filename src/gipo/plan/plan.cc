@@ -281,8 +281,8 @@ std::int64_t Plan::total_env_steps() const {
 }
 
 TransitionSpec Plan::transition() const {
-  return {plain_fields(env.observation_size), env.action.dims(), config.advantage.mode == AdvantageMode::kStored, 0,
-          model.distribution.choices};
+  return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields, env.action.dims(),
+          config.advantage.mode == AdvantageMode::kStored, 0, model.distribution.choices};
 }
 
 ReplayShape Plan::replay_shape() const {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gipo/core/error.h"
+#include "gipo/data/transition.h"
 #include "gipo/io/safetensors.h"
 #include "gipo/policy/model.h"
 

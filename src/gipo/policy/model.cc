@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gipo/core/error.h"
+#include "gipo/data/encode.h"
 #include "gipo/io/bytes.h"
 
 namespace gipo {
@@ -93,17 +94,18 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   ModelSpec spec;
   spec.options = options;
   spec.observation_size = env.observation_size;
+  spec.privileged = critic_width(env.fields);
+  const std::size_t read = spec.observation_size - spec.privileged;  // by the policy
   spec.action = env.action;
   spec.spaces = env.spaces;
   spec.distribution = make_distribution(options, env);
   GIPO_CHECK(options.shared >= 0 && static_cast<std::size_t>(options.shared) <= options.hidden.size());
   spec.shared = static_cast<std::size_t>(options.shared);
-  spec.policy_shape = {env.observation_size, options.hidden, spec.distribution.outputs(), options.activation,
-                       options.layer_norm};
-  const std::size_t seen =
-      spec.shared > 0 ? static_cast<std::size_t>(options.hidden[spec.shared - 1]) : env.observation_size;
+  spec.policy_shape = {read, options.hidden, spec.distribution.outputs(), options.activation, options.layer_norm};
+  const std::size_t seen = spec.shared > 0 ? static_cast<std::size_t>(options.hidden[spec.shared - 1]) : read;
   const Widths own(options.hidden.begin() + options.shared, options.hidden.end());
-  spec.critic_shape = {seen, options.critic_hidden.value_or(own), 1, options.activation, options.layer_norm};
+  spec.critic_shape = {seen + spec.privileged, options.critic_hidden.value_or(own), 1, options.activation,
+                       options.layer_norm};
   spec.uniform_init = options.init == FirstWeights::kUniform;
   spec.init_log_std = options.init_log_std;
   return spec;
@@ -193,7 +195,11 @@ Inference::Inference(const ModelSpec& spec, std::size_t max_rows)
       shared_(spec.shared),
       policy_(spec.policy_shape, max_rows),
       critic_(spec.critic_shape, max_rows),
-      scaled_(max_rows * spec.observation_size) {}
+      privileged_(spec.privileged),
+      seen_(spec.critic_shape.input - spec.privileged),
+      scaled_(max_rows * spec.observation_size),
+      policy_input_(privileged_ > 0 ? max_rows * spec.policy_shape.input : 0),
+      critic_input_(privileged_ > 0 ? max_rows * spec.critic_shape.input : 0) {}
 
 double Inference::bytes_needed(const ModelSpec& spec, std::size_t max_rows) {
   return Mlp<float>::bytes_needed(spec.policy_shape, max_rows) + Mlp<float>::bytes_needed(spec.critic_shape, max_rows) +
@@ -202,8 +208,15 @@ double Inference::bytes_needed(const ModelSpec& spec, std::size_t max_rows) {
 
 const float* Inference::features(const Weights& weights, std::span<const float> observations) {
   weights.scale.apply(observations, scaled_.data());
+  const std::size_t rows = observations.size() / observation_size_;
+  const float* input = scaled_.data();
+  if (privileged_ > 0) {
+    const std::size_t read = observation_size_ - privileged_;
+    copy_columns(input, observation_size_, 0, read, rows, policy_input_.data(), read);
+    input = policy_input_.data();
+  }
   return policy_.forward_layers(0, shared_, std::span<const float>(weights.policy).first(policy_.parameter_count()),
-                                scaled_.data(), observations.size() / observation_size_,
+                                input, rows,
                                 std::exchange(shared_version_, weights.policy_version) != weights.policy_version);
 }
 
@@ -218,7 +231,15 @@ DistributionView<float> Inference::policy(const Weights& weights, std::span<cons
 }
 
 const float* Inference::values(const Weights& weights, std::span<const float> observations) {
-  return critic_.forward(weights.critic, features(weights, observations), observations.size() / observation_size_,
+  const std::size_t rows = observations.size() / observation_size_;
+  const float* input = features(weights, observations);
+  if (privileged_ > 0) {
+    const std::size_t stride = seen_ + privileged_, read = observation_size_ - privileged_;
+    copy_columns(input, seen_, 0, seen_, rows, critic_input_.data(), stride);
+    copy_columns(scaled_.data(), observation_size_, read, privileged_, rows, critic_input_.data() + seen_, stride);
+    input = critic_input_.data();
+  }
+  return critic_.forward(weights.critic, input, rows,
                          std::exchange(critic_version_, weights.version) != weights.version);
 }
 

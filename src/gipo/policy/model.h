@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,11 +18,12 @@ class ByteWriter;
 
 // The networks of a task: what the actor, the learner and a loaded policy must agree on.
 struct ModelSpec {
-  PolicyOptions options;  // what the rest was made from, for files
-  std::size_t observation_size = 0;
-  ActionSpace action;             // the task's
-  std::string spaces;             // the task's, as JSON, for files
-  DistributionSpec distribution;  // the policy's
+  PolicyOptions options;             // what the rest was made from, for files
+  std::size_t observation_size = 0;  // floats of an observation
+  std::size_t privileged = 0;        // of these, the last, which only the critic reads
+  ActionSpace action;                // the task's
+  std::string spaces;                // the task's, as JSON, for files
+  DistributionSpec distribution;     // the policy's
   MlpShape policy_shape, critic_shape;
   std::size_t shared = 0;  // hidden layers of the policy whose output the critic reads; no gradient of its enters them
   bool uniform_init = false;
@@ -33,6 +35,13 @@ struct ModelSpec {
 
 // Throws Error where the distribution does not fit the task's actions.
 ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env);
+
+// The columns [begin, begin + width) of rows [rows, from_width], to rows `stride` apart.
+template <class T>
+void copy_columns(const T* from, std::size_t from_width, std::size_t begin, std::size_t width, std::size_t rows, T* to,
+                  std::size_t stride) {
+  for (std::size_t r = 0; r < rows; ++r) std::copy_n(from + r * from_width + begin, width, to + r * stride);
+}
 
 // The policy's action as the task takes it. Gaussian and binned actions live in units where a bounded range is -1 to 1;
 // they are scaled to the task's range and clipped to it.
@@ -100,7 +109,9 @@ class Inference {
   std::size_t observation_size_, shared_;
   Mlp<float> policy_, critic_;
   std::int64_t shared_version_ = -1, policy_version_ = -1, critic_version_ = -1;  // of the last call
-  AlignedVector<float> scaled_;                                                   // [max_rows, observation_size]
+  std::size_t privileged_, seen_;                     // seen: what the critic has of features
+  AlignedVector<float> scaled_;                       // [max_rows, observation_size]
+  AlignedVector<float> policy_input_, critic_input_;  // where some floats are the critic's
 };
 
 }  // namespace gipo

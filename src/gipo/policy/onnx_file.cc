@@ -127,9 +127,12 @@ class Graph {
   int nodes_ = 0;
 };
 
-std::string scaled_observation(Graph& g, const ObservationScale& scale) {
-  std::string x = g.node("Sub", {"observation", g.constant("observation.mean", scale.mean)});
-  x = g.node("Mul", {x, g.constant("observation.inverse_std", scale.inverse_std)});
+std::string scaled_observation(Graph& g, const ObservationScale& scale, std::size_t read) {
+  const auto first = [read](const std::vector<float>& all) {
+    return std::vector(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(read));
+  };
+  std::string x = g.node("Sub", {"observation", g.constant("observation.mean", first(scale.mean))});
+  x = g.node("Mul", {x, g.constant("observation.inverse_std", first(scale.inverse_std))});
   if (!std::isfinite(scale.limit)) return x;
   const float low = -scale.limit;
   return g.node("Clip", {x, g.constant<float>("observation.low", {}, {&low, 1}),
@@ -277,8 +280,8 @@ std::string policy_to_onnx(const SavedPolicy& policy) {
   const auto gaussians = static_cast<std::int64_t>(spec.distribution.extra_parameters()),
              choices = static_cast<std::int64_t>(spec.distribution.mask_size());
   Graph g;
-  g.input("observation", Element::kFloat, {kRows, static_cast<std::int64_t>(spec.observation_size)});
-  const std::string x = scaled_observation(g, policy.weights.scale);
+  g.input("observation", Element::kFloat, {kRows, static_cast<std::int64_t>(spec.policy_shape.input)});
+  const std::string x = scaled_observation(g, policy.weights.scale, spec.policy_shape.input);
   network(g, spec, policy.weights.policy, x,
           kind == DistributionKind::kGaussian ? "mean"
           : kind == DistributionKind::kMixed  ? "outputs"

@@ -113,6 +113,7 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
                              {"activation", word_of(spec.policy_shape.activation)}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
   if (spec.distribution.masked) metadata["masked"] = "true";
+  if (spec.privileged > 0) metadata["privileged"] = std::to_string(spec.privileged);
   write_safetensors(std::move(views), metadata, out);
 }
 
@@ -172,6 +173,13 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
   }
   // Files of before do not have them. Who reads them (gipo/spaces.py) checks them.
   if (const auto spaces = file.metadata().find("spaces"); spaces != file.metadata().end()) env.spaces = spaces->second;
+  if (const auto it = file.metadata().find("privileged"); it != file.metadata().end()) {
+    const std::size_t critic = std::strtoull(it->second.c_str(), nullptr, 10);
+    if (critic == 0 || critic >= env.observation_size)
+      throw Error(where + ": privileged is not a part of observations");
+    env.fields = plain_fields(env.observation_size - critic);
+    env.fields.push_back({"privileged", DType::kFloat32, {static_cast<std::int64_t>(critic)}, Role::kCritic});
+  }
   policy.model = make_model_spec(options, env);
   policy.model.distribution.masked = file.metadata().contains("masked");
   // Before anything is made of that size.

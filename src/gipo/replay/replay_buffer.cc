@@ -39,7 +39,7 @@ void gather(const std::byte* array, const std::vector<std::size_t>& from, std::b
 ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
     : shape_(shape),
       random_(random),
-      moments_(is_plain(shape.transition.observation) ? shape.transition.observation[0].values() : 0),
+      moments_(floats_of(shape.transition.observation)),
       layout_(shape.transition),
       arena_(layout_.columns.size()) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0 &&

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
@@ -24,8 +25,7 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, con
       index_(index),
       incarnation_(incarnation),
       inference_(plan.model, std::max(plan.envs_per_actor, plan.segment_length + 1)),
-      observation_(plan.envs_per_actor * plan.env.observation_size),
-      observer_(plan.env.fields),
+      observer_(plan.transition().observation, plan.envs_per_actor),
       env_action_(plan.envs_per_actor * plan.env.action.dims()),
       reward_(plan.segment_length) {
   auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
@@ -43,7 +43,7 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, con
 void Actor::look() {
   looked_ = true;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    observer_.observe(*slots_[i].env, observation_.data() + i * plan_.env.observation_size);
+    observer_.observe(*slots_[i].env, i);
     if (!finite_observation(i)) drop_segment(i, kBadStart);
   }
 }
@@ -54,7 +54,8 @@ void Actor::number_episodes(std::span<const std::int64_t> next) {
 
 void Actor::step(const Weights& weights, std::int64_t env_steps) {
   if (!looked_) look();
-  const DistributionView<float> pi = inference_.policy(weights, observation_);
+  const DistributionView<float> pi =
+      inference_.policy(weights, {observer_.floats(), slots_.size() * plan_.env.observation_size});
   // All actions first: environments in other processes work at the same time.
   for (std::size_t i = 0; i < slots_.size(); ++i) choose_action(i, pi);
   try {
@@ -80,8 +81,13 @@ void Actor::choose_action(std::size_t i, const DistributionView<float>& pi) {
   const std::size_t dims = plan_.env.action.dims();
   const std::span<float> action(s.action().data() + s.length * dims, dims);
   const std::span<double> env_action(env_action_.data() + i * dims, dims);
+  if (const std::uint8_t* mask = observer_.mask(i); mask && !any_valid(plan_.model.distribution, mask)) {
+    throw RunError(fmt::format("environment {} ({}): its mask leaves no valid action at step {} of episode {}",
+                               index_ * plan_.envs_per_actor + i, plan_.env.id, slot.episode_length + 1,
+                               slot.episode_number));
+  }
   sample_action(plan_.model.distribution, pi, i, slot.action_random, action,
-                {s.log_prob().data() + s.length * dims, dims});
+                {s.log_prob().data() + s.length * dims, dims}, observer_.masks());
   to_env_action(plan_.model, action, env_action);
   slot.env->begin_step(env_action);
 }
@@ -89,17 +95,16 @@ void Actor::choose_action(std::size_t i, const DistributionView<float>& pi) {
 void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_steps) {
   Slot& slot = slots_[i];
   Segment& s = slot.open;
-  const std::size_t width = plan_.env.observation_size, dims = plan_.env.action.dims(), t = s.length;
-  float* now = observation_.data() + i * width;
+  const std::size_t dims = plan_.env.action.dims(), t = s.length;
   if (t == 0) s.first_env_step = static_cast<double>(env_steps);
   const StepResult result = slot.env->step({env_action_.data() + i * dims, dims});
   ++steps_;
 
-  std::copy_n(now, width, s.observation().data() + t * width);
-  observer_.observe(*slot.env, now);
+  keep_observation(s, t, i);
+  observer_.observe(*slot.env, i);
   const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
-  if (const Fault fault = find_fault(result, reward, {now, width})) return drop_segment(i, fault);
-  std::copy_n(now, width, s.observation().data() + (t + 1) * width);
+  if (const Fault fault = find_fault(result, reward, observer_.floats(i))) return drop_segment(i, fault);
+  keep_observation(s, t + 1, i);
   s.reward()[t] = reward;
   if (plan_.config.env.normalise_rewards) {
     slot.discounted = plan_.config.advantage.gamma * slot.discounted + static_cast<double>(reward);
@@ -121,18 +126,23 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   if (!finite_observation(i)) drop_segment(i, kBadStart);
 }
 
+void Actor::keep_observation(Segment& s, std::size_t row, std::size_t i) {
+  for (std::size_t f = 0; f < observer_.fields(); ++f) {
+    const std::span<const std::byte> now = observer_.field(f, i);
+    std::memcpy(s.table().row(f, row), now.data(), now.size());
+  }
+}
+
 void Actor::begin_episode(std::size_t i) {
   Slot& slot = slots_[i];
   slot.episode_return = slot.discounted = 0;
   slot.success = {};
   slot.episode_length = 0;
   slot.env->reset();
-  observer_.observe(*slot.env, observation_.data() + i * plan_.env.observation_size);
+  observer_.observe(*slot.env, i);
 }
 
-bool Actor::finite_observation(std::size_t i) const {
-  return all_finite({observation_.data() + i * plan_.env.observation_size, plan_.env.observation_size});
-}
+bool Actor::finite_observation(std::size_t i) const { return all_finite(observer_.floats(i)); }
 
 void Actor::drop_segment(std::size_t i, Fault why) {
   Slot& slot = slots_[i];
@@ -179,8 +189,10 @@ void Actor::close(Slot& slot, const Weights& weights) {
 }
 
 void Actor::make_advantages(Segment& s, const Weights& weights) {
-  const float* values =
-      inference_.values(weights, {s.observation().data(), (s.length + 1) * plan_.env.observation_size});
+  const std::size_t rows = s.length + 1;
+  const std::vector<float> encoded = s.observation_size() > 0 ? std::vector<float>() : s.encoded(0, rows);
+  const float* floats = s.observation_size() > 0 ? s.observation().data() : encoded.data();
+  const float* values = inference_.values(weights, {floats, rows * plan_.env.observation_size});
   std::copy_n(values, s.length + 1, s.value.data());
   const AdvantageOptions& o = plan_.config.advantage;
   const RewardScale scale = reward_scale(s, weights);
@@ -229,7 +241,7 @@ void Actor::take_faults(FaultCounts& counts) {
 
 void Actor::save(ByteWriter& out) const {
   out.value(incarnation_);
-  out.array(observation_);
+  out.array(std::span<const float>(observer_.plain()));
   for (const Slot& slot : slots_) {
     slot.env->save_state(out);
     slot.action_random.save(out);
@@ -245,7 +257,7 @@ void Actor::save(ByteWriter& out) const {
 
 void Actor::load(ByteReader& in) {
   incarnation_ = in.value<std::uint64_t>();
-  in.array_into(std::span<float>(observation_));
+  in.array_into(observer_.plain());
   for (Slot& slot : slots_) {
     slot.env->load_state(in);
     slot.action_random.load(in);

@@ -10,10 +10,10 @@
 #include "gipo/data/segment.h"
 #include "gipo/env/env.h"
 #include "gipo/plan/plan.h"
-#include "gipo/policy/encode.h"
 #include "gipo/policy/model.h"
 #include "gipo/run/records.h"
 #include "gipo/train/faults.h"
+#include "gipo/train/observer.h"
 
 namespace gipo {
 
@@ -76,13 +76,14 @@ class Actor {
   void make_advantages(Segment& s, const Weights& weights);
   RewardScale reward_scale(const Segment& s, const Weights& weights);
   void begin_episode(std::size_t i);
+  // What was observed last of environment i, as row `row` of its segment.
+  void keep_observation(Segment& s, std::size_t row, std::size_t i);
 
   const Plan& plan_;
   std::size_t index_;
   std::uint64_t incarnation_;
   std::vector<Slot> slots_;
   Inference inference_;
-  std::vector<float> observation_;  // [envs, observation_size] now
   Observer observer_;
   std::vector<double> env_action_;  // [envs, action_dims]
   std::vector<float> reward_;       // [segment_length] of a segment, scaled

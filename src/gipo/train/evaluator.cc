@@ -7,8 +7,8 @@
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
 #include "gipo/plan/plan.h"
-#include "gipo/policy/encode.h"
 #include "gipo/train/faults.h"
+#include "gipo/train/observer.h"
 
 namespace gipo {
 namespace {
@@ -25,14 +25,15 @@ class Evaluator {
         returns_(episodes_),
         success_(episodes_),
         inference_(model, evaluated_together(task.episodes)),
-        observer_(task.spec.fields),
+        observer_(task.spec.fields.empty() ? plain_fields(model.observation_size) : task.spec.fields,
+                  evaluated_together(task.episodes)),
         action_(model.distribution.dims()),
         log_prob_(model.distribution.dims()) {
     for (std::unique_ptr<Env>& env :
          make_envs(task.spec, task.env, task.env_options,
                    {evaluated_together(task.episodes), evaluation_workers(), false, task.stop})) {
-      places_.push_back({std::move(env), RandomStream(), std::vector<double>(model.distribution.dims()),
-                         std::vector<float>(model.observation_size)});
+      places_.push_back(
+          {std::move(env), RandomStream(), std::vector<double>(model.distribution.dims()), places_.size()});
     }
   }
 
@@ -53,8 +54,8 @@ class Evaluator {
   struct Place {
     std::unique_ptr<Env> env;
     RandomStream random;
-    std::vector<double> action;      // [action_dims]
-    std::vector<float> observation;  // [observation_size] now
+    std::vector<double> action;  // [action_dims]
+    std::size_t row = 0;         // of the observer
     std::size_t episode = 0;
     std::int64_t length = 0, faults = 0;  // steps of the episode; times it was begun again
   };
@@ -72,26 +73,39 @@ class Evaluator {
     place.random = RandomStream::derive(seed, "eval-action", episode);
   }
 
-  void observe(Place& place) { observer_.observe(*place.env, place.observation.data()); }
+  void observe(Place& place) { observer_.observe(*place.env, place.row); }
 
   // First observations, once all environments have begun to reset; others were seen with their step.
   void look() {
     observations_.clear();
+    masks_.clear();
     for (Place& place : places_) {
       if (place.length == 0) {
-        for (observe(place); !all_finite(place.observation); observe(place)) begin_again(place, kBadStart);
+        for (observe(place); !all_finite(observer_.floats(place.row)); observe(place)) begin_again(place, kBadStart);
       }
-      observations_.insert(observations_.end(), place.observation.begin(), place.observation.end());
+      const std::span<const float> now = observer_.floats(place.row);
+      observations_.insert(observations_.end(), now.begin(), now.end());
+      if (observer_.masks()) keep_mask(place);
     }
   }
 
+  void keep_mask(const Place& place) {
+    const std::uint8_t* mask = observer_.mask(place.row);
+    if (!any_valid(model_.distribution, mask)) {
+      throw RunError(fmt::format("{}: its mask leaves no valid action at step {} of episode {} of an evaluation",
+                                 task_.spec.id, place.length + 1, place.episode));
+    }
+    masks_.insert(masks_.end(), mask, mask + model_.distribution.mask_size());
+  }
+
   void act() {
+    const std::uint8_t* masks = masks_.empty() ? nullptr : masks_.data();
     const DistributionView<float> pi = inference_.policy(weights_, observations_);
     for (std::size_t i = 0; i < places_.size(); ++i) {
       if (task_.greedy) {
-        mode_action(model_.distribution, pi, i, action_);
+        mode_action(model_.distribution, pi, i, action_, masks);
       } else {
-        sample_action(model_.distribution, pi, i, places_[i].random, action_, log_prob_);
+        sample_action(model_.distribution, pi, i, places_[i].random, action_, log_prob_, masks);
       }
       to_env_action(model_, action_, places_[i].action);
       places_[i].env->begin_step(places_[i].action);
@@ -101,7 +115,7 @@ class Evaluator {
   void step(Place& place) {
     const StepResult result = place.env->step(place.action);
     observe(place);
-    const Fault fault = find_fault(result, static_cast<float>(result.reward), place.observation);
+    const Fault fault = find_fault(result, static_cast<float>(result.reward), observer_.floats(place.row));
     if (fault) return begin_again(place, fault);
     returns_[place.episode] += result.reward;
     success_[place.episode].add(result);
@@ -137,6 +151,7 @@ class Evaluator {
   Evaluation found_;
   Inference inference_;
   std::vector<float> observations_;  // [places, observation_size]
+  std::vector<std::uint8_t> masks_;  // [places, choices]; empty: none
   Observer observer_;
   std::vector<float> action_, log_prob_;  // [action_dims]
 };

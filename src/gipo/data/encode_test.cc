@@ -1,4 +1,4 @@
-#include "gipo/policy/encode.h"
+#include "gipo/data/encode.h"
 
 #include <gtest/gtest.h>
 
@@ -54,17 +54,6 @@ TEST(Encode, FieldsOfTheCriticComeLastAndAMaskNowhere) {
   std::vector<float> policy(4);
   encode(fields, Role::kPolicy, columns, 2, policy.data(), 2);
   EXPECT_EQ(policy, seen);
-}
-
-TEST(Encode, AnObserverOfANativeTaskGivesItsNumbersAsFloats) {
-  const std::unique_ptr<Env> env = make_env("CartPole-v1");
-  ASSERT_EQ(env->spec().fields, plain_fields(4));
-  env->reset(5);
-  std::vector<double> numbers(4);
-  env->observe(numbers);
-  std::vector<float> floats(4);
-  Observer(env->spec().fields).observe(*env, floats.data());
-  EXPECT_EQ(floats, std::vector<float>(numbers.begin(), numbers.end()));
 }
 
 }  // namespace

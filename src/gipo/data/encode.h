@@ -2,13 +2,10 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "gipo/data/spec.h"
 
 namespace gipo {
-
-class Env;
 
 // What networks read of typed fields. Numbers as they are; choices one-hot; bytes of two dimensions or more are an image,
 // divided by 255. Fields follow each other in the order of the spec: those of the policy, then those of the critic alone.
@@ -19,22 +16,12 @@ std::size_t critic_width(const Fields& fields);  // floats that the critic reads
 // type wants it.
 using FieldColumns = std::span<const std::byte* const>;  // [fields]
 
+// The field that says which actions are valid; the number of fields where none does.
+std::size_t mask_field(const Fields& fields);
+
 // The floats of the fields of one role, of observation i to out + i * stride.
 void encode(const Fields& fields, Role role, FieldColumns columns, std::size_t n, float* out, std::size_t stride);
 // Those of the policy and of the critic, one after the other: [n, policy_width + critic_width].
 void encode(const Fields& fields, FieldColumns columns, std::size_t n, float* out);
-
-// Observations of a task as rows of floats. Owned by one thread; holds the one that it encodes.
-class Observer {
- public:
-  explicit Observer(const Fields& fields);
-  void observe(const Env& env, float* out);  // [observation_size]
-
- private:
-  Fields fields_;
-  bool plain_;
-  std::vector<std::int64_t> room_;  // of 8 bytes each, so that every field is aligned
-  std::vector<std::byte*> row_;     // [fields]
-};
 
 }  // namespace gipo

@@ -1,9 +1,8 @@
-#include "gipo/policy/encode.h"
+#include "gipo/data/encode.h"
 
 #include <algorithm>
 
 #include "gipo/core/error.h"
-#include "gipo/env/env.h"
 
 namespace gipo {
 namespace {
@@ -81,26 +80,9 @@ void encode(const Fields& fields, FieldColumns columns, std::size_t n, float* ou
   encode(fields, Role::kCritic, columns, n, out + policy, stride);
 }
 
-Observer::Observer(const Fields& fields) : fields_(fields), plain_(is_plain(fields)) {
-  if (plain_) return;
-  const auto words = [](const Field& f) { return (f.bytes() + sizeof(std::int64_t) - 1) / sizeof(std::int64_t); };
-  std::size_t sum = 0;
-  for (const Field& f : fields_) sum += words(f);
-  room_.resize(sum);
-  std::int64_t* at = room_.data();
-  for (const Field& f : fields_) {
-    row_.push_back(reinterpret_cast<std::byte*>(at));
-    at += words(f);
-  }
-}
-
-void Observer::observe(const Env& env, float* out) {
-  if (plain_) {
-    std::byte* const row = reinterpret_cast<std::byte*>(out);
-    return env.observe(ObservationRow(&row, 1));
-  }
-  env.observe(ObservationRow(row_));
-  encode(fields_, FieldColumns(row_.data(), row_.size()), 1, out);
+std::size_t mask_field(const Fields& fields) {
+  const auto it = std::ranges::find(fields, Role::kMask, &Field::role);
+  return static_cast<std::size_t>(it - fields.begin());
 }
 
 }  // namespace gipo
