@@ -718,6 +718,19 @@ def describe(host):
     }
 
 
+def choose_valid(host, slots):
+    """Where a mask says which actions are valid, the first choice of each part that is one."""
+    mask = next((array[0] for field, array in zip(host.fields.all, slots.start) if field.role == "mask"), None)
+    if mask is None:
+        return
+    begin, dims = 0, [0] if kind_of(host.action_space) == "Discrete" else range(slots.action.shape[1])
+    for d, count in zip(dims, describe_action(host.action_space)["choices"]):
+        if count > 0:
+            valid = np.flatnonzero(mask[begin : begin + count])
+            slots.action[0, d] = valid[0] if len(valid) > 0 else 0
+        begin += count
+
+
 def try_out(host, slots):
     """A reset and a step of a first environment, so that what is wrong with it is found before a run begins."""
 
@@ -733,6 +746,7 @@ def try_out(host, slots):
     slots.command[0] = SEEDED_RESET
     host.carry_out(slots)
     check_fields(slots.start, "reset")
+    choose_valid(host, slots)
     slots.command[0] = STEP
     host.carry_out(slots)
     check_fields(slots.observation, "step")

@@ -71,9 +71,7 @@ void CpuLearner<T>::begin_update(const UpdateContext& context) {
   const Batch& batch = *std::exchange(staged_, nullptr);
   stats_ = {};
   stats_.reward_factor = reward_scale_.factor;
-  const std::size_t mask = mask_field(batch.layout().spec.observation);
-  compute_gradients(batch, context.diagnose,
-                    setup_.model.distribution.masked ? batch.observation<std::uint8_t>(mask).data() : nullptr);
+  compute_gradients(batch, context.diagnose);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
 }
@@ -85,11 +83,11 @@ void CpuLearner<T>::set_reward_scale(const RunningMoments& returns) {
 }
 
 template <class T>
-void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose, const std::uint8_t* mask) {
+void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
   GIPO_CHECK(batch.size == batch_size_);
   policy_due_ = (version_ + 1) % setup_.learner.policy_every == 0;
   ratios_due_ = policy_due_ || diagnose || setup_.advantage.mode == AdvantageMode::kVtrace;
-  forward(batch, mask);
+  forward(batch);
   if (ratios_due_) compute_log_ratios(batch);
   compute_advantages(batch);
   if (ratios_due_) compute_multipliers(batch);
@@ -120,7 +118,11 @@ void CpuLearner<T>::read_observations(const Batch& batch, std::size_t rows) {
 }
 
 template <class T>
-void CpuLearner<T>::forward(const Batch& batch, const std::uint8_t* mask) {
+void CpuLearner<T>::forward(const Batch& batch) {
+  const std::uint8_t* mask = nullptr;
+  if (setup_.model.distribution.masked) {
+    mask = batch.observation<std::uint8_t>(mask_field(batch.layout().spec.observation)).data();
+  }
   // Advantages made at collection need no value of what follows a stretch.
   const std::size_t rows = setup_.advantage.mode == AdvantageMode::kStored ? batch.size : batch.rows();
   read_observations(batch, rows);

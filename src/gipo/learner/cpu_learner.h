@@ -32,8 +32,7 @@ class CpuLearner final : public Learner {
   void copy_weights(Weights& out) const override;
 
   // The two halves of an update, apart for the tests.
-  // mask [batch size, mask_size() of the distribution] may be null: all choices are valid.
-  void compute_gradients(const Batch& batch, bool diagnose = false, const std::uint8_t* mask = nullptr);
+  void compute_gradients(const Batch& batch, bool diagnose = false);
   void apply_gradients();
   std::span<T> policy_parameters() { return policy_.parameters; }
   std::span<T> critic_parameters() { return critic_.parameters; }
@@ -59,7 +58,7 @@ class CpuLearner final : public Learner {
   };
 
   void read_observations(const Batch& batch, std::size_t rows);
-  void forward(const Batch& batch, const std::uint8_t* mask);
+  void forward(const Batch& batch);
   void compute_log_ratios(const Batch& batch);
   void compute_advantages(const Batch& batch);
   void compute_multipliers(const Batch& batch);

@@ -2,6 +2,7 @@
 // every surrogate, kind of ratio, distribution and layer. What a surrogate does not differentiate is frozen.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "gipo/core/thread_pool.h"
@@ -57,10 +58,7 @@ struct Case {
 class Fixture {
  public:
   explicit Fixture(const Case& c)
-      : case_(c),
-        pool_(1),
-        learner_(setup(c), RandomStream(3), pool_),
-        batch_(kSize, plain_transition(kObservations, dims())) {
+      : case_(c), pool_(1), learner_(setup(c), RandomStream(3), pool_), batch_(kSize, transition()) {
     fill_batch();
     // A few updates part the policy from its moving average.
     for (int i = 0; i < 5; ++i) learner_.update(batch_, {});
@@ -69,7 +67,7 @@ class Fixture {
     for (double& p : learner_.policy_parameters()) p += 0.1 * random.normal();
     for (double& p : learner_.critic_parameters()) p += 0.1 * random.normal();
     spread_ratios();
-    learner_.compute_gradients(batch_, false, mask());
+    learner_.compute_gradients(batch_);
     base_ = log_ratios();
   }
 
@@ -83,6 +81,12 @@ class Fixture {
  private:
   static constexpr std::size_t kSize = 24, kObservations = 3;
   const std::uint8_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }
+  TransitionSpec transition() const {
+    TransitionSpec spec = plain_transition(kObservations, dims());
+    const auto choices = static_cast<std::int64_t>(case_.model.distribution.mask_size());
+    if (case_.model.distribution.masked) spec.observation.push_back({"mask", DType::kUint8, {choices}, Role::kMask});
+    return spec;
+  }
   std::size_t dims() const { return case_.model.distribution.dims(); }
 
   static LearnerSetup setup(const Case& c) {
@@ -116,6 +120,7 @@ class Fixture {
         }
       }
     }
+    if (!mask_.empty()) std::ranges::copy(mask_, batch_.observation<std::uint8_t>(1).begin());
   }
 
   // Behaviour log-probs such that the log ratios are spread around zero.
