@@ -149,13 +149,14 @@ def test_bad_arguments_are_refused(gipo, arguments):
 
 
 def test_bench_says_what_it_does_not_know_and_goes_on(gipo):
-    done = gipo("bench", "lerner", "replay", "--json")
+    done = gipo("bench", "lerner", "inference", "--json")
     assert done.returncode == 2
     assert "bench lerner is not known (did you mean learner?)" in done.stderr
     rows = json.loads(done.stdout)
-    assert [row["name"] for row in rows] == ["replay insert 64", "replay sample 512", "replay memory"]
+    names = [f"inference {width}x{width} rows {count}" for width in (64, 256) for count in (1, 16)]
+    assert [row["name"] for row in rows] == names
     assert all(row["value"] > 0 and row["ratio"] > 0 for row in rows)
-    assert "bench 1 of 1: replay  ETA -\n" in done.stderr
+    assert "bench 1 of 4: inference 64x64 rows 1  ETA -\n" in done.stderr
 
 
 LONG = "a" * 300
