@@ -30,7 +30,7 @@ const char* word_of(E value) {
   for (const Word<E>& word : kWords<E>) {
     if (word.value == value) return word.text;
   }
-  GIPO_CHECK(false);
+  invariant_failed("one of the values of its enum", __FILE__, __LINE__);
 }
 
 // Nothing where no word is that text.

@@ -37,11 +37,13 @@ class Table {
   // All values of a column, which must be of that type.
   template <class T>
   std::span<T> values(std::size_t column) {
-    return {reinterpret_cast<T*>(row(column, 0)), count<T>(column)};
+    const std::size_t n = count<T>(column);  // checks the column
+    return {reinterpret_cast<T*>(row(column, 0)), n};
   }
   template <class T>
   std::span<const T> values(std::size_t column) const {
-    return {reinterpret_cast<const T*>(row(column, 0)), count<T>(column)};
+    const std::size_t n = count<T>(column);
+    return {reinterpret_cast<const T*>(row(column, 0)), n};
   }
 
  private:
