@@ -83,9 +83,9 @@ TEST(ReplayColumns, RowsOfEveryTypeBelongTogetherWhileItGrows) {
     RandomStream random(2);
     Batch batch(16, transition());
     std::int64_t next = 0;
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 90; ++i) {
       // Short ones in the middle: more segments than it was made for.
-      const std::size_t length = i / 100 == 1 ? 1 : 1 + random.below(kLongest);
+      const std::size_t length = i / 30 == 1 ? 1 : 1 + random.below(kLongest);
       ASSERT_TRUE(replay.insert(segment(length, next)));
       next += static_cast<std::int64_t>(length);
       ASSERT_TRUE(replay.sample(batch));
