@@ -1,6 +1,7 @@
 """`gipo export`: other programs compute what `act` does, and read the weights."""
 
 import json
+import re
 
 import gipo as library
 import numpy as np
@@ -117,6 +118,29 @@ def test_a_masked_policy_takes_no_choice_that_is_not_valid(tmp_path, name):
     masked = np.split(np.where(mask, logits, -np.inf), ends[:-1], axis=1)
     for head, part in enumerate(masked):
         assert (found[:, head] == part.argmax(axis=1)).all()
+    policy, choices = library.load(path), [d for d, n in enumerate(heads) if n]
+    acted = policy.act(observations, mask=mask).reshape(1000, -1)[:, choices]
+    assert (acted == found).all()
+    assert (policy.act(observations[3], mask=mask[3]).reshape(-1)[choices] == found[3]).all()
+    sampled = policy.act(observations, deterministic=False, seed=1, mask=mask).reshape(1000, -1)[:, choices]
+    for head, part in enumerate(np.split(mask, ends[:-1], axis=1)):
+        assert part[np.arange(1000), sampled[:, head].astype(int)].all()
+    assert (sampled != acted).any()
+
+
+def test_a_mask_that_does_not_fit_is_refused(tmp_path):
+    action, options, heads = POLICIES["categorical"]
+    path = write_policy(tmp_path / "policy.safetensors", action, options, heads, masked=True)
+    masked, one, ones = library.load(path), np.zeros(SIZE, np.float32), np.ones(sum(heads), bool)
+    masked.act(one, mask=ones)
+    for mask, said in [(None, f"trained with a mask of valid actions: wanted mask= of shape ({sum(heads)},)"),
+                       (ones[1:], f"mask is bool of shape ({sum(heads) - 1},): wanted bool of shape ({sum(heads)},)"),
+                       (0.5 * ones, "mask is float64"), (~ones, "the mask leaves no valid action in row 0")]:  # fmt: skip
+        with pytest.raises(library.ConfigError, match=re.escape(said)):
+            masked.act(one, mask=mask)
+    plain = library.load(write_policy(tmp_path / "plain.safetensors", action, options, heads))
+    with pytest.raises(library.ConfigError, match="trained without one"):
+        plain.act(one, mask=ones)
 
 
 @pytest.mark.parametrize("env, heads", [("CartPole-v1", [2]), ("Pendulum-v1", [0])])

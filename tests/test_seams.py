@@ -1,13 +1,17 @@
 """What the seams are for: tasks that need composed actions, a critic that sees more, or masks are learned with them."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
+import gipo as library
 import pytest
 from conftest import summary
 
 TASKS = Path(__file__).parent / "bridge" / "seams.py"
+sys.path.insert(0, str(TASKS.parent))
+import seams  # noqa: E402
 SEEDS = range(1, 6)
 RUN = {
     "staleness.regime": "fresh", "staleness.window": 40, "staleness.actors": 1, "staleness.env_steps_per_update": 32,
@@ -32,6 +36,16 @@ def learn_all(gipo, task, **options):
 def test_masked_actions_are_never_taken_and_the_rest_is_learned(gipo):
     """The task ends the run at an action that is not valid."""
     assert learn(gipo, "Masked", 1, **{"learner.updates": 1000})["mean"] > 15
+    policy = library.load(next(Path(gipo.folder, "runs").iterdir()))
+    env, steps = seams.Masked(), 0
+    obs, _ = env.reset(seed=3)
+    while steps < 100:  # the mask is read from the observation
+        obs, _, terminated, truncated, _ = env.step(policy.act(obs, deterministic=steps % 2 == 0))
+        steps += 1
+        if terminated or truncated:
+            obs, _ = env.reset()
+    with pytest.raises(library.ConfigError, match=r"wanted mask= of shape \(20,\)"):
+        policy.act({"aim": obs["aim"]})
 
 
 def test_a_state_without_a_valid_action_is_named(gipo):

@@ -68,7 +68,7 @@ def assert_onnx_agrees(policy, observations):
     for name, expected in parameters.items():
         np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
     # Where rounding cannot decide between two actions, they are the same.
-    exact = policy._core.act(rows, True, None)
+    exact = policy._core.act(rows, True, None, None)
     numbers = found["action"].reshape(exact.shape)
     scale = np.maximum(1, np.abs(exact).max())
     if policy.action_kind == "box":
@@ -172,7 +172,9 @@ def test_what_the_policy_does_not_see_may_be_missing():
     assert np.array_equal(policy.flatten(whole), np.float32([0.2] * 4 + whole["state"].tolist()))
     seen = {"camera": whole["camera"]}
     assert np.array_equal(policy.flatten(seen), np.float32([0.2] * 4 + [0] * 3))
-    assert env.action_space.contains(policy.act(seen))
+    assert policy.act(seen, mask=whole["action_mask"]) == policy.act(whole)
+    with pytest.raises(library.ConfigError, match="wanted mask= of shape"):
+        policy.act(seen)
     assert policy.flatten({"camera": np.stack([whole["camera"]] * 3)}).shape == (3, 7)
     with pytest.raises(library.ConfigError, match="wanted a dict with .*'camera'"):
         policy.act({"state": whole["state"]})

@@ -58,15 +58,18 @@ class Policy:
         """
         return self._spaces.described if self._spaces else None
 
-    def act(self, obs: Any, deterministic: bool = True, seed: int | None = None) -> Any:
+    def act(self, obs: Any, deterministic: bool = True, seed: int | None = None, mask: Any = None) -> Any:
         """The action for an observation, or the actions for a batch, as the task takes them: in its action space.
 
         Of a batch every part of the actions has N in front, as Gymnasium's vector environments take them.
         float32 observations that are contiguous are read where they lie; others are converted first.
         deterministic=False samples: from the policy's own random stream, which `seed` starts anew.
+        A policy that was trained with a mask of valid actions takes no other: it reads the mask where the observation has
+        it (env.mask), and else wants it as `mask`, as info["action_mask"] has it.
         """
-        rows, single = self._rows(obs)
-        return self._actions(self._core.act(rows, deterministic, seed), single)
+        rows, seen, single = self._masked_rows(obs)
+        valid = self._valid(mask, seen, None if single else len(rows))
+        return self._actions(self._core.act(rows, deterministic, seed, valid), single)
 
     def parameters(self, obs: Any) -> dict[str, np.ndarray]:
         """What the action's distribution is made of: "logits", or "mean" and "log_std"; all of composed actions.
@@ -112,12 +115,39 @@ class Policy:
             actions = actions[:, 0] if self.action_kind == "discrete" else actions
         return actions[0] if single else actions
 
+    def _valid(self, given: Any, seen: np.ndarray | None, batch: int | None) -> np.ndarray | None:
+        size = self._core.mask_size
+        if size == 0:
+            if given is not None:
+                raise _core.ConfigError(f"{self.env}: a mask for a policy that was trained without one")
+            return None
+        wanted = (size,) if batch is None else (batch, size)
+        if given is None and seen is None:
+            raise _core.ConfigError(
+                f"{self.env}: the policy was trained with a mask of valid actions: wanted mask= of shape {wanted}"
+            )
+        try:
+            if given is not None and self._spaces:
+                seen = self._spaces.mask_of(given, batch, size)
+        except worker.Misfit as misfit:
+            raise _core.ConfigError(f"{self.env}: {misfit.part} {misfit.text}") from None
+        if given is not None and not self._spaces:
+            seen = np.asarray(given)
+            if seen.shape != wanted or seen.dtype.kind not in "biu":
+                raise _core.ConfigError(f"{self.env}: mask is {seen.dtype} of shape {seen.shape}: wanted bool of shape {wanted}")
+        return np.ascontiguousarray(np.reshape(seen, (-1, size)) != 0).view(np.uint8)
+
     def _rows(self, obs: Any) -> tuple[np.ndarray, bool]:
+        rows, _, single = self._masked_rows(obs)
+        return rows, single
+
+    def _masked_rows(self, obs: Any) -> tuple[np.ndarray, np.ndarray | None, bool]:
+        mask = None
         if self._is_row:
             rows, single = self._plain_rows(obs)
         else:
             try:
-                rows, single = self._spaces.rows(obs)
+                rows, mask, single = self._spaces.rows(obs)
             except worker.Misfit as misfit:
                 raise _core.ConfigError(f"{self.env}: {misfit.part} {misfit.text}") from None
             with np.errstate(over="ignore"):
@@ -129,7 +159,7 @@ class Policy:
                 f"{self.env}: {part} holds {rows[row, column]} at index {index}"
                 f"{'' if single else f' of row {row}'}: wanted finite numbers"
             )
-        return rows, single
+        return rows, mask, single
 
     def _plain_rows(self, obs: Any) -> tuple[np.ndarray, bool]:
         try:

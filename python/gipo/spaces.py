@@ -131,20 +131,37 @@ class Spaces:
         self.size = observation_size
         # Whether an observation is the networks' input as it is.
         self.takes_rows = isinstance(self.observation, (Box, MultiBinary)) and len(self.observation.shape) == 1
+        self._mask = next((i for i, field in enumerate(self._fields.all) if field.role == "mask"), None)
         self._one, self._many = worker.action_maker(self.action), worker.action_maker(self.action, together=True)
 
-    def rows(self, obs: Any) -> tuple[np.ndarray, bool]:
+    def rows(self, obs: Any) -> tuple[np.ndarray, np.ndarray | None, bool]:
         """Rows [N, size] of a raw observation, of a batch, or of rows already; and whether it was one observation.
 
-        Raises worker.Misfit where it is none of these.
+        Between the two the mask of valid actions, where a field of the observation is one. Raises worker.Misfit where it
+        is none of these.
         """
         if self._is_flat(obs):
-            return np.reshape(obs, (-1, self.size)), np.ndim(obs) == 1
+            return np.reshape(obs, (-1, self.size)), None, np.ndim(obs) == 1
         batch = self._batch_of(obs)
         with np.errstate(over="ignore"):
             columns = [np.require(value, field.dtype, "CA")
                        for field, value in zip(self._fields.all, self._fields.values(obs, batch))]  # fmt: skip
-        return self._encoder.rows(columns, 1 if batch is None else batch), batch is None
+        n = 1 if batch is None else batch
+        mask = columns[self._mask].reshape(n, -1) if self._mask is not None and self._has_mask(obs) else None
+        return self._encoder.rows(columns, n), mask, batch is None
+
+    def _has_mask(self, obs: Any) -> bool:
+        for key in self._fields.all[self._mask].keys:
+            if isinstance(obs, dict) and key not in obs:
+                return False
+            obs = obs[key]
+        return True
+
+    def mask_of(self, given: Any, batch: int | None, size: int) -> np.ndarray:
+        """A mask as info["action_mask"] gives it, of one action or with a batch in front. Raises worker.Misfit."""
+        mask = worker.InfoMask(self.action, size)
+        mask.part = "mask"
+        return mask.fit({"action_mask": given}, batch)
 
     def actions(self, numbers: np.ndarray, single: bool) -> Any:
         """Of numbers [N, dims]: the action of the only row, or those of all, every part with N in front."""

@@ -4,8 +4,8 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/safetensors.h"
-#include "gipo/policy/model.h"
 #include "gipo/policy/onnx_file.h"
+#include "gipo/policy/policy.h"
 
 namespace {
 
@@ -25,10 +25,7 @@ void read_all(const gipo::SafeTensors& file) {
 }  // namespace
 
 std::vector<std::string> valid_inputs() {
-  gipo::Weights weights;
-  weights.policy.resize(model().policy_parameters());
-  weights.critic.resize(model().critic_parameters());
-  weights.scale = gipo::ObservationScale::identity(2);
+  const gipo::Weights weights = gipo::empty_weights(model());
   const std::vector<double> wide = {1, 2, 3, 4};
   const std::vector<std::int64_t> whole = {5};
   const std::vector<gipo::TensorView> tensors = {gipo::view_tensor<double>("wide", {2, 2}, wide),
@@ -45,10 +42,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     read_all<double>(file);
     read_all<std::int64_t>(file);
     const gipo::Weights weights = gipo::weights_from_safetensors(model(), bytes, "fuzz");
-    gipo::Inference inference(model(), 1);
     const std::vector<float> observation = {0.5f, -2.0f};
-    inference.policy(weights, observation);
-    inference.values(weights, observation);
+    const auto* column = reinterpret_cast<const std::byte*>(observation.data());
+    const auto policy = gipo::make_policy<float>(model(), {1});
+    policy->see(gipo::parameters_of(weights), {{&column, 1}, 1});
+    policy->forward(1);
+    policy->values();
   } catch (const gipo::Error&) {
   }
   try {

@@ -11,8 +11,12 @@ BenchRow measure(const std::string& name, std::int64_t width, std::size_t count)
   const ModelSpec model = made_up_setup(8, ActionSpace::discrete(2), {width, width}, 64).model;
   const Weights weights = initial_weights(model, RandomStream(1));
   const std::vector<float> observations(count * 8, 0.3f);
-  Inference inference(model, count);
-  const auto [seconds, sgemm] = best_beside_sgemm([&] { inference.policy(weights, observations); });
+  const auto policy = make_policy<float>(model, {count});
+  const auto* column = reinterpret_cast<const std::byte*>(observations.data());
+  const auto [seconds, sgemm] = best_beside_sgemm([&] {
+    policy->see(parameters_of(weights), {{&column, 1}, count});
+    policy->forward(count);
+  });
   const double work =
       2.0 * static_cast<double>(count) * static_cast<double>(width) * static_cast<double>(8 + width + 2);
   return {name, 1e6 * seconds, "us", "sgemm 2048^3", work / seconds / sgemm};

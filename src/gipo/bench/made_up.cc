@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "gipo/policy/mlp_policy.h"
+
 namespace gipo {
 namespace {
 
@@ -24,7 +26,8 @@ double operations(const MlpShape& shape, std::size_t rows) {
 }  // namespace
 
 double update_operations(const ModelSpec& model, std::size_t rows, double policy_share) {
-  return policy_share * operations(model.policy_shape, rows) + operations(model.critic_shape, rows);
+  const MlpShapes shapes = mlp_shapes(model);
+  return policy_share * operations(shapes.policy, rows) + operations(shapes.critic, rows);
 }
 
 LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& action, const PolicyOptions& policy,

@@ -1,3 +1,6 @@
+#include "gipo/policy/policy.h"
+
+#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -21,21 +24,27 @@ class ActingPolicy {
 
   const SavedPolicy& saved() const { return saved_; }
 
-  // Observations [N, size] -> the numbers of actions [N, dims], choices counted from 0.
-  OwnedArray<double> act(const Array<float>& observations, bool deterministic, std::optional<std::uint64_t> seed) {
+  // Observations [N, size] -> the numbers of actions [N, dims], choices counted from 0. mask [N, mask_size] of a masked
+  // policy: which are valid.
+  OwnedArray<double> act(const Array<float>& observations, bool deterministic, std::optional<std::uint64_t> seed,
+                         const std::optional<Array<std::uint8_t>>& mask) {
     if (seed) random_ = stream(*seed);
     const ModelSpec& model = saved_.model;
     const std::size_t rows = observations.shape(0), dims = model.distribution.dims();
-    std::vector<float> action(dims), log_prob(dims);
-    std::vector<double> env_action(dims), all(rows * dims);
-    for_rows(observations, [&](const DistributionView<float>& pi, std::size_t row, std::size_t at) {
-      if (deterministic) {
-        mode_action(model.distribution, pi, row, action);
-      } else {
-        sample_action(model.distribution, pi, row, random_, action, log_prob);
+    if (model.distribution.masked) check_mask(mask, rows);
+    std::vector<float> actions(rows * dims), log_probs(rows * dims);
+    std::vector<double> all(rows * dims);
+    std::vector<ActionRow> choices;
+    for_rows(observations, mask ? mask->data() : nullptr, [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
+      choices.clear();
+      for (std::size_t i = begin; i < begin + n; ++i) {
+        choices.push_back({deterministic ? nullptr : &random_,
+                           {actions.data() + i * dims, dims},
+                           {log_probs.data() + i * dims, dims}});
       }
-      to_env_action(model, action, env_action);
-      std::copy(env_action.begin(), env_action.end(), all.begin() + static_cast<std::ptrdiff_t>(at * dims));
+      policy.forward(n);
+      policy.choose(choices);
+      for (std::size_t i = 0; i < n; ++i) to_env_action(model, choices[i].action, {&all[(begin + i) * dims], dims});
     });
     return to_numpy(std::move(all), {rows, dims});
   }
@@ -48,13 +57,16 @@ class ActingPolicy {
     std::vector<float> logits, mean;
     logits.reserve(rows * spec.mask_size());
     mean.reserve(rows * gaussians);
-    for_rows(observations, [&](const DistributionView<float>& pi, std::size_t row, std::size_t) {
-      const float* out = pi.outputs + row * outputs;
-      for (const std::int64_t n : spec.choices) {
-        std::vector<float>& to = n > 0 ? logits : mean;
-        const float* end = out + std::max<std::int64_t>(n, 1);
-        to.insert(to.end(), out, end);
-        out = end;
+    for_rows(observations, nullptr, [&](Policy<float>& policy, std::size_t, std::size_t n) {
+      policy.forward(n);
+      const float* out = policy.distribution().outputs;
+      for (const float* last = out + n * outputs; out < last;) {
+        for (const std::int64_t choices : spec.choices) {
+          std::vector<float>& to = choices > 0 ? logits : mean;
+          const float* end = out + std::max<std::int64_t>(choices, 1);
+          to.insert(to.end(), out, end);
+          out = end;
+        }
       }
     });
     nb::dict out;
@@ -67,45 +79,53 @@ class ActingPolicy {
   }
 
   OwnedArray<float> value(const Array<float>& observations) {
-    const std::size_t rows = observations.shape(0);
-    std::vector<float> all(rows);
-    for (std::size_t begin = 0; begin < rows; begin += kRowsTogether) {
-      const std::size_t n = std::min(kRowsTogether, rows - begin);
-      std::copy_n(inference(n).values(saved_.weights, part(observations, begin, n)), n,
-                  all.begin() + static_cast<std::ptrdiff_t>(begin));
-    }
+    std::vector<float> all(observations.shape(0));
+    for_rows(observations, nullptr, [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
+      std::copy_n(policy.values(), n, all.begin() + static_cast<std::ptrdiff_t>(begin));
+    });
     return to_numpy(std::move(all));
   }
 
  private:
   static RandomStream stream(std::uint64_t seed) { return RandomStream::derive(seed, "act"); }
 
-  std::span<const float> part(const Array<float>& observations, std::size_t begin, std::size_t rows) const {
-    const std::size_t size = saved_.model.observation_size;
-    return view(observations).subspan(begin * size, rows * size);
-  }
-
-  // Calls f(distributions of some rows, which of them, which of all).
-  template <class F>
-  void for_rows(const Array<float>& observations, F&& f) {
-    const std::size_t rows = observations.shape(0);
-    for (std::size_t begin = 0; begin < rows; begin += kRowsTogether) {
-      const std::size_t n = std::min(kRowsTogether, rows - begin);
-      const DistributionView<float> pi = inference(n).policy(saved_.weights, part(observations, begin, n));
-      for (std::size_t i = 0; i < n; ++i) f(pi, i, begin + i);
+  void check_mask(const std::optional<Array<std::uint8_t>>& mask, std::size_t rows) const {
+    const std::size_t size = saved_.model.distribution.mask_size();
+    if (!mask || mask->size() != rows * size) {
+      throw Error(
+          fmt::format("{}: its actions are masked: wanted a mask of shape ({}, {})", saved_.env_id, rows, size));
+    }
+    for (std::size_t r = 0; r < rows; ++r) {
+      if (any_valid(saved_.model.distribution, mask->data() + r * size)) continue;
+      throw Error(fmt::format("{}: the mask leaves no valid action in row {}", saved_.env_id, r));
     }
   }
 
-  // With room for that many rows; made anew, larger, where it has not.
-  Inference& inference(std::size_t rows) {
-    if (rows > room_) inference_ = std::make_unique<Inference>(saved_.model, room_ = std::max(rows, 2 * room_));
-    return *inference_;
+  // Calls f(policy that has seen some rows, the first of them, how many).
+  template <class F>
+  void for_rows(const Array<float>& observations, const std::uint8_t* mask, F&& f) {
+    const std::size_t rows = observations.shape(0), size = saved_.model.observation_size,
+                      choices = saved_.model.distribution.mask_size();
+    for (std::size_t begin = 0; begin < rows; begin += kRowsTogether) {
+      const std::size_t n = std::min(kRowsTogether, rows - begin);
+      const auto* columns = reinterpret_cast<const std::byte*>(observations.data() + begin * size);
+      const std::byte* both[] = {columns, mask ? reinterpret_cast<const std::byte*>(mask + begin * choices) : nullptr};
+      Policy<float>& policy = with_room(n);
+      policy.see(parameters_of(saved_.weights), {FieldColumns(both, saved_.model.fields.size()), n});
+      f(policy, begin, n);
+    }
+  }
+
+  // Made anew, larger, where it has less.
+  Policy<float>& with_room(std::size_t rows) {
+    if (rows > room_) policy_ = make_policy<float>(saved_.model, {room_ = std::max(rows, 2 * room_)});
+    return *policy_;
   }
 
   SavedPolicy saved_;
   RandomStream random_;
   std::size_t room_ = 0;
-  std::unique_ptr<Inference> inference_;
+  std::unique_ptr<Policy<float>> policy_;
 };
 
 }  // namespace
@@ -114,7 +134,15 @@ void add_policy(nb::module_& m) {
   nb::class_<ActingPolicy>(m, "Policy", "A trained policy.")
       .def(nb::init<const std::string&>(), nb::arg("run_or_file"))
       .def("act", &ActingPolicy::act, nb::arg("observations").noconvert(), nb::arg("deterministic"),
-           nb::arg("seed").none(), "Numbers of actions [N, dims] for observations [N, size].")
+           nb::arg("seed").none(), nb::arg("mask").noconvert().none(),
+           "Numbers of actions [N, dims] for observations [N, size]; mask [N, mask_size] of a masked policy.")
+      .def_prop_ro(
+          "mask_size",
+          [](const ActingPolicy& p) {
+            const DistributionSpec& spec = p.saved().model.distribution;
+            return spec.masked ? spec.mask_size() : 0;
+          },
+          "Values of a mask of valid actions; 0 where the policy has none.")
       .def("parameters", &ActingPolicy::parameters, nb::arg("observations").noconvert(),
            "The distribution's parameters for observations [N, size].")
       .def("value", &ActingPolicy::value, nb::arg("observations").noconvert(),

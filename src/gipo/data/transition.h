@@ -79,6 +79,10 @@ class Transitions {
     for (std::size_t f = 0; f < layout_.spec.observation.size(); ++f) out[f] = table_.row(f, r);
   }
 
+  void locate_observation(std::size_t r, std::span<const std::byte*> out) const {
+    for (std::size_t f = 0; f < layout_.spec.observation.size(); ++f) out[f] = table_.row(f, r);
+  }
+
   // What networks read of observations [first, first + rows): [rows, floats_of(fields)].
   void encode_into(std::size_t first, std::size_t rows, float* out) const;
   std::vector<float> encoded(std::size_t first, std::size_t rows) const;

@@ -8,7 +8,6 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
-#include "gipo/data/encode.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/stats/sums.h"
 
@@ -22,15 +21,20 @@ double norm_of(std::span<const T> values) {
   return std::sqrt(dense_kernels<T>().sum_of_squares(values.data(), values.size()));
 }
 
+std::size_t count_of(const std::vector<TensorSlice>& tensors) {
+  std::size_t count = 0;
+  for (const TensorSlice& s : tensors) count += s.values();
+  return count;
+}
+
 }  // namespace
 
 template <class T>
-CpuLearner<T>::Net::Net(const MlpShape& shape, std::size_t max_rows, std::size_t extra, const LearnerOptions& o)
-    : mlp(shape, max_rows),
-      network(mlp.parameter_count()),
-      parameters(network + extra),
-      gradient(network + extra),
-      optimizer(network + extra, {o.beta1, o.beta2, o.adam_epsilon, o.weight_decay}) {}
+CpuLearner<T>::Trained::Trained(std::vector<TensorSlice> slices, const LearnerOptions& o)
+    : tensors(std::move(slices)),
+      parameters(count_of(tensors)),
+      gradient(parameters.size()),
+      optimizer(parameters.size(), {o.beta1, o.beta2, o.adam_epsilon, o.weight_decay}) {}
 
 template <class T>
 CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool)
@@ -39,27 +43,22 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
       pool_(pool),
       per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
       batch_size_(static_cast<std::size_t>(setup.learner.batch_size)),
-      policy_(setup.model.policy_shape, setup.model.shared > 0 ? 2 * batch_size_ : batch_size_,
-              setup.model.distribution.extra_parameters(), setup.learner),
-      critic_(setup.model.critic_shape, 2 * batch_size_, 0, setup.learner),
-      average_net_(setup.model.policy_shape, setup.learner.proximal_coef > 0 ? batch_size_ : 0),
-      pi_(setup.model.distribution, batch_size_),
-      average_pi_(setup.model.distribution, setup.learner.proximal_coef > 0 ? batch_size_ : 0),
+      net_(make_policy<T>(setup.model, learner_room(setup.learner))),
+      policy_(net_->tensors(Part::kPolicy), setup.learner),
+      critic_(net_->tensors(Part::kCritic), setup.learner),
       scale_(ObservationScale::identity(setup.model.observation_size)) {
-  initialise_policy<T>(setup.model, policy_.parameters, random);
-  initialise_critic<T>(setup.model, critic_.parameters, random);
-  if (setup.learner.proximal_coef > 0) average_ = policy_.parameters;
-  const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = per_dimension_ ? n * dims : n;
-  observation_.resize(2 * n * setup.model.observation_size);
-  if (setup.model.privileged > 0) {
-    policy_columns_.resize(2 * n * setup.model.policy_shape.input);
-    critic_columns_.resize(2 * n * setup.model.critic_shape.input);
+  net_->initialise(Part::kPolicy, policy_.parameters, random);
+  net_->initialise(Part::kCritic, critic_.parameters, random);
+  if (setup.learner.proximal_coef > 0) {
+    average_net_ = make_policy<T>(setup.model, average_room(setup.learner));
+    average_ = policy_.parameters;
   }
+  const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = per_dimension_ ? n * dims : n;
+  columns_.resize(setup.model.fields.size());
   for (auto* v : {&action_, &log_prob_, &d_log_prob_}) v->resize(n * dims);
   for (auto* v : {&reward_, &entropy_, &proximal_, &joint_, &advantage_, &target_, &d_value_}) v->resize(n);
   for (auto* v : {&ratio_, &ratio_advantage_, &multiplier_, &loss_}) v->resize(m);
   for (auto* v : {&float_ratio_, &float_advantage_, &float_multiplier_}) v->resize(m);
-  d_outputs_.resize(n * setup.model.distribution.outputs());
   stretch_value_.resize(n + 1);
   gap_.resize(n);
   age_.resize(n);
@@ -97,68 +96,29 @@ void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
   });
 }
 
-// The floats of all fields, scaled, and what the policy reads of them.
-template <class T>
-void CpuLearner<T>::read_observations(const Batch& batch, std::size_t rows) {
-  const std::size_t width = setup_.model.observation_size;
-  const float* floats = nullptr;
-  if (batch.observation_size() > 0) {
-    floats = batch.observation().data();
-  } else {
-    encoded_.resize(2 * batch_size_ * width);
-    batch.encode_into(0, rows, encoded_.data());
-    floats = encoded_.data();
-  }
-  scale_.apply<T>({floats, rows * width}, observation_.data());
-  policy_input_ = observation_.data();
-  if (setup_.model.privileged == 0) return;
-  const std::size_t read = width - setup_.model.privileged;
-  copy_columns(observation_.data(), width, 0, read, rows, policy_columns_.data(), read);
-  policy_input_ = policy_columns_.data();
-}
-
 template <class T>
 void CpuLearner<T>::forward(const Batch& batch) {
-  const std::uint8_t* mask = nullptr;
-  if (setup_.model.distribution.masked) {
-    mask = batch.observation<std::uint8_t>(mask_field(batch.layout().spec.observation)).data();
-  }
   // Advantages made at collection need no value of what follows a stretch.
   const std::size_t rows = setup_.advantage.mode == AdvantageMode::kStored ? batch.size : batch.rows();
-  read_observations(batch, rows);
+  batch.locate_observation(0, columns_);
   std::copy_n(batch.action().data(), action_.size(), action_.data());
   const std::span<const float> reward = batch.reward();
   for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(reward_scale_.apply(reward[i]));
-  const std::size_t shared = setup_.model.shared;
-  features_ = policy_.mlp.forward_layers(0, shared, policy_.mlp_parameters(), policy_input_, rows);
-  critic_input_ = features_;
-  if (const std::size_t privileged = setup_.model.privileged; privileged > 0) {
-    const std::size_t width = setup_.model.observation_size, stride = setup_.model.critic_shape.input;
-    const std::size_t seen = stride - privileged;
-    copy_columns(features_, seen, 0, seen, rows, critic_columns_.data(), stride);
-    copy_columns(observation_.data(), width, width - privileged, privileged, rows, critic_columns_.data() + seen,
-                 stride);
-    critic_input_ = critic_columns_.data();
-  }
+  net_->see({policy_.parameters, critic_.parameters, &scale_}, {columns_, rows});
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) {
-      values_ = critic_.mlp.forward(critic_.parameters, critic_input_, rows);
+      values_ = net_->values();
       record_gaps(batch);  // the policy's side has more to do
       return;
     }
     if (!ratios_due_) return;
-    Mlp<T>& mlp = policy_.mlp;
-    pi_.evaluate(
-        {mlp.forward_layers(shared, mlp.layers(), policy_.mlp_parameters(), features_, batch.size), policy_.extra()},
-        batch.size, mask);
-    pi_.log_prob(action_.data(), log_prob_.data());
-    pi_.entropy(entropy_.data());
-    if (average_.empty()) return;
-    const auto average = std::span<const T>(average_);
-    average_pi_.evaluate({average_net_.forward(average.first(policy_.network), policy_input_, batch.size),
-                          average.subspan(policy_.network)},
-                         batch.size, mask);
-    pi_.kl_divergence(average_pi_, proximal_.data());
+    net_->forward(batch.size);
+    net_->log_prob(action_.data(), log_prob_.data());
+    net_->entropy(entropy_.data());
+    if (!average_net_) return;
+    average_net_->see_as({average_, critic_.parameters, &scale_}, *net_);
+    average_net_->forward(batch.size);
+    net_->kl_divergence(*average_net_, proximal_.data());
   });
 }
 
@@ -235,17 +195,14 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
       d_log_prob_[d] = -(multiplier_[j] * ratio_advantage_[j] + T(o.kl_coef)) * inverse_size;
     }
   }
-  DistributionLoss<T> loss;
+  PolicyLoss<T> loss;
   loss.d_log_prob = d_log_prob_.data();
   loss.entropy_coef = T(o.entropy_coef) * inverse_size;
-  if (!average_.empty()) {
+  if (average_net_) {
     loss.kl_coef = T(o.proximal_coef) * inverse_size;
-    loss.other = &average_pi_;
+    loss.other = average_net_.get();
   }
-  const std::span<T> gradient(policy_.gradient);
-  pi_.gradient(action_.data(), loss, d_outputs_.data(), gradient.subspan(policy_.network));
-  policy_.mlp.backward(policy_.mlp_parameters(), policy_input_, batch.size, d_outputs_.data(),
-                       gradient.first(policy_.network));
+  net_->policy_gradient(action_.data(), loss, policy_.gradient);
   policy_.norm = norm_of<T>(policy_.gradient);
 }
 
@@ -260,8 +217,7 @@ void CpuLearner<T>::backward_critic(const Batch& batch) {
   const double variance = variance_of<T>(target_, mean_of<T>(target_));
   const double bias = sum_over(n, error) / static_cast<double>(n);
   stats_.explained_variance = variance > 0 ? 1.0 - (stats_.value_loss - bias * bias) / variance : 0.0;
-  // No gradient by its input: what the critic reads of the policy's layers stays the policy's.
-  critic_.mlp.backward(critic_.parameters, critic_input_, n, d_value_.data(), critic_.gradient);
+  net_->value_gradient(d_value_.data(), n, critic_.gradient);
   critic_.norm = norm_of<T>(critic_.gradient);
 }
 
@@ -291,16 +247,15 @@ void CpuLearner<T>::apply_gradients() {
   skipped_in_a_row_ = 0;
   pool_.run(2, [&](std::size_t i) {
     if (i == 0 && !policy_due_) return;
-    Net& net = i == 0 ? policy_ : critic_;
-    const double clip = std::min(1.0, o.max_grad_norm / (net.norm + 1e-6));
-    net.optimizer.step(net.parameters, net.gradient, i == 0 ? stats_.policy_lr : stats_.value_lr, clip);
+    Trained& part = i == 0 ? policy_ : critic_;
+    const double clip = std::min(1.0, o.max_grad_norm / (part.norm + 1e-6));
+    part.optimizer.step(part.parameters, part.gradient, i == 0 ? stats_.policy_lr : stats_.value_lr, clip);
     if (i == 1) return;
     policy_version_ = version_;
-    const std::span<T> log_std = std::span<T>(net.parameters).subspan(net.network);
-    for (T& v : log_std) v = std::clamp(v, T(kMinLogStd), T(kMaxLogStd));
+    net_->constrain(part.parameters);
     const T decay = T(o.proximal_decay);
     for (std::size_t k = 0; k < average_.size(); ++k)
-      average_[k] = decay * average_[k] + (T(1) - decay) * net.parameters[k];
+      average_[k] = decay * average_[k] + (T(1) - decay) * part.parameters[k];
   });
 }
 

@@ -1,20 +1,20 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "gipo/core/random.h"
 #include "gipo/learner/adamw.h"
 #include "gipo/learner/learner.h"
 #include "gipo/objective/surrogate.h"
-#include "gipo/policy/mlp.h"
+#include "gipo/policy/policy.h"
 
 namespace gipo {
 
-// The learner on the CPU with closed-form gradients, actor and critic networks apart, but for layers of the policy that
-// the critic may read too. T is float in use and double in the tests that compare its gradients with finite differences.
+// The learner on the CPU, of any policy. T is float in use and double in the backend that float is checked with.
 //
-//   observations -> policy net  -> log ratios --+-> advantages -> multiplier -> d log pi -> policy net backward -> AdamW
-//                -> critic net  -> values ------+-> targets ----------------> d value  -> critic net backward -> AdamW
+//   observations -> policy -> log ratios --+-> advantages -> multiplier -> d log pi -> policy gradient -> AdamW
+//                -> critic -> values ------+-> targets ----------------> d value  -> critic gradient -> AdamW
 template <class T>
 class CpuLearner final : public Learner {
  public:
@@ -46,18 +46,15 @@ class CpuLearner final : public Learner {
   void load_rest(ByteReader& in) override;
 
  private:
-  struct Net {
-    Net(const MlpShape& shape, std::size_t max_rows, std::size_t extra, const LearnerOptions& options);
-    Mlp<T> mlp;
-    std::size_t network;                    // parameters of the mlp; the rest are the distribution's
-    AlignedVector<T> parameters, gradient;  // flat
+  // A part of the parameters, flat, and what optimises it.
+  struct Trained {
+    Trained(std::vector<TensorSlice> tensors, const LearnerOptions& options);
+    std::vector<TensorSlice> tensors;
+    AlignedVector<T> parameters, gradient;
     AdamW<T> optimizer;
     double norm = 0;  // of the last gradient
-    std::span<const T> mlp_parameters() const { return std::span<const T>(parameters).first(network); }
-    std::span<const T> extra() const { return std::span<const T>(parameters).subspan(network); }
   };
 
-  void read_observations(const Batch& batch, std::size_t rows);
   void forward(const Batch& batch);
   void compute_log_ratios(const Batch& batch);
   void compute_advantages(const Batch& batch);
@@ -73,11 +70,11 @@ class CpuLearner final : public Learner {
   ThreadPool& pool_;
   bool per_dimension_;  // one ratio per action dimension
   std::size_t batch_size_;
-  Net policy_, critic_;
+  std::unique_ptr<Policy<T>> net_;
+  Trained policy_, critic_;
   bool policy_due_ = true, ratios_due_ = true;  // in this update; the critic always learns
-  Mlp<T> average_net_;                          // of the proximal term; empty workspace without it
-  EvaluatedDistribution<T> pi_, average_pi_;
-  AlignedVector<T> average_;  // moving average of the policy's parameters; empty without the proximal term
+  std::unique_ptr<Policy<T>> average_net_;      // of the proximal term; null without it
+  AlignedVector<T> average_;                    // moving average of the policy's parameters; empty without it
   ObservationScale scale_;
   RunningMoments returns_{1};
   RewardScale reward_scale_;  // of these
@@ -86,14 +83,9 @@ class CpuLearner final : public Learner {
   Diagnostics diagnostics_;
 
   // Workspace. N: batch size, D: action dimensions, M: ratios, N or N * D.
-  std::vector<float> encoded_;                        // [rows, observation_size] of typed fields
-  AlignedVector<T> observation_;                      // [rows, observation_size] scaled
-  AlignedVector<T> policy_columns_, critic_columns_;  // what each reads, where some is the critic's
-  const T* policy_input_ = nullptr;                   // [rows, ...] what the first layer sees
-  const T* critic_input_ = nullptr;
+  std::vector<const std::byte*> columns_;               // [fields] of the batch
   std::vector<T> action_;                               // [N, D]
   std::vector<T> reward_;                               // [N] scaled
-  const T* features_ = nullptr;                         // [rows, ...] what both networks begin with
   const T* values_ = nullptr;                           // [rows]
   std::vector<T> log_prob_;                             // [N, D]
   std::vector<T> entropy_;                              // [N]
@@ -104,7 +96,6 @@ class CpuLearner final : public Learner {
   std::vector<T> target_;                               // [N]
   std::vector<T> ratio_advantage_, multiplier_, loss_;  // [M]
   std::vector<T> d_log_prob_;                           // [N, D]
-  AlignedVector<T> d_outputs_;                          // [N, distribution outputs]
   std::vector<T> d_value_;                              // [N]
   std::vector<T> stretch_value_;                        // [N+1] one stretch's values, for the advantage
   std::vector<float> float_ratio_, float_advantage_, float_multiplier_;  // [M] for the diagnostics

@@ -26,15 +26,12 @@ std::vector<LearnerTensor> CpuLearner<T>::tensors() {
       all.push_back(in_place<T>(s.name + end, shape_of(s), values.subspan(s.offset, s.values())));
     }
   };
-  const auto add_net = [&](const std::vector<TensorSlice>& slices, Net& net) {
-    add(slices, "", net.parameters);
-    add(slices, ".first_moment", net.optimizer.first_moment());
-    add(slices, ".second_moment", net.optimizer.second_moment());
-  };
-  const std::vector<TensorSlice> policy = policy_tensors(setup_.model);
-  add_net(policy, policy_);
-  add_net(critic_tensors(setup_.model), critic_);
-  if (!average_.empty()) add(policy, ".average", average_);
+  for (Trained* part : {&policy_, &critic_}) {
+    add(part->tensors, "", part->parameters);
+    add(part->tensors, ".first_moment", part->optimizer.first_moment());
+    add(part->tensors, ".second_moment", part->optimizer.second_moment());
+  }
+  if (!average_.empty()) add(policy_.tensors, ".average", average_);
   const Shape dims = {scale_.mean.size()};
   all.push_back(in_place<float>("observation.mean", dims, scale_.mean));
   all.push_back(in_place<float>("observation.inverse_std", dims, scale_.inverse_std));
@@ -78,14 +75,14 @@ void CpuLearner<T>::load_rest(ByteReader& in) {
 template <class T>
 std::vector<std::pair<std::string, std::vector<double>>> CpuLearner<T>::gradients() const {
   std::vector<std::pair<std::string, std::vector<double>>> all;
-  const auto add = [&](const std::vector<TensorSlice>& slices, const Net& net) {
-    for (const TensorSlice& s : slices) {
-      const auto values = std::span<const T>(net.gradient).subspan(s.offset, s.values());
+  const auto add = [&](const Trained& part) {
+    for (const TensorSlice& s : part.tensors) {
+      const auto values = std::span<const T>(part.gradient).subspan(s.offset, s.values());
       all.emplace_back(s.name, std::vector<double>(values.begin(), values.end()));
     }
   };
-  if (policy_due_) add(policy_tensors(setup_.model), policy_);
-  add(critic_tensors(setup_.model), critic_);
+  if (policy_due_) add(policy_);
+  add(critic_);
   return all;
 }
 

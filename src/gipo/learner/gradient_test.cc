@@ -7,6 +7,7 @@
 
 #include "gipo/core/thread_pool.h"
 #include "gipo/learner/cpu_learner.h"
+#include "gipo/policy/mlp_policy.h"
 
 namespace gipo {
 namespace {
@@ -81,12 +82,7 @@ class Fixture {
  private:
   static constexpr std::size_t kSize = 24, kObservations = 3;
   const std::uint8_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }
-  TransitionSpec transition() const {
-    TransitionSpec spec = plain_transition(kObservations, dims());
-    const auto choices = static_cast<std::int64_t>(case_.model.distribution.mask_size());
-    if (case_.model.distribution.masked) spec.observation.push_back({"mask", DType::kUint8, {choices}, Role::kMask});
-    return spec;
-  }
+  TransitionSpec transition() const { return {case_.model.fields, dims()}; }
   std::size_t dims() const { return case_.model.distribution.dims(); }
 
   static LearnerSetup setup(const Case& c) {
@@ -144,7 +140,8 @@ class Fixture {
   void evaluate() {
     const auto& spec = case_.model.distribution;
     const std::vector<double> x = observations(), action(batch_.action().begin(), batch_.action().end());
-    Mlp<double> net(case_.model.policy_shape, kSize), average_net(case_.model.policy_shape, kSize);
+    const MlpShape shape = mlp_shapes(case_.model).policy;
+    Mlp<double> net(shape, kSize), average_net(shape, kSize);
     const std::size_t n = net.parameter_count();
     const std::span<const double> now = learner_.policy_parameters(), average = learner_.average_policy();
     const DistributionView<double> pi{net.forward(now.first(n), x.data(), kSize), now.subspan(n)};
@@ -185,9 +182,10 @@ class Fixture {
 
   double value_loss() {
     const std::vector<double> x = observations();
-    Mlp<double> policy(case_.model.policy_shape, kSize), net(case_.model.critic_shape, kSize);
+    const MlpShapes shapes = mlp_shapes(case_.model);
+    Mlp<double> policy(shapes.policy, kSize), net(shapes.critic, kSize);
     const double* seen = policy.forward_layers(
-        0, case_.model.shared, learner_.policy_parameters().first(policy.parameter_count()), x.data(), kSize);
+        0, shapes.shared, learner_.policy_parameters().first(policy.parameter_count()), x.data(), kSize);
     const double* values = net.forward(learner_.critic_parameters(), seen, kSize);
     double loss = 0;
     for (std::size_t i = 0; i < kSize; ++i) loss += std::pow(values[i] - static_cast<double>(batch_.target()[i]), 2);
@@ -254,13 +252,18 @@ std::vector<ModelSpec> models() {
         if (d.kind() == DistributionKind::kMixed && (activation == Activation::kRelu || layer_norm)) continue;
         ModelSpec m;
         m.observation_size = 3;
+        m.fields = plain_fields(3);
+        const auto choices = static_cast<std::int64_t>(d.mask_size());
+        if (d.masked) m.fields.push_back({"mask", DType::kUint8, {choices}, Role::kMask});
         m.distribution = d;
-        m.policy_shape = {3, {8, 7}, d.outputs(), activation, layer_norm};
-        m.critic_shape = {3, {8, 7}, 1, activation, layer_norm};
+        m.options.hidden = {8, 7};
+        m.options.activation = activation;
+        m.options.layer_norm = layer_norm;
         all.push_back(m);
         if (activation == Activation::kTanh) continue;
-        m.shared = 1;  // the policy's loss holds no value error: the critic's gradient must not enter shared layers
-        m.critic_shape = {8, {6}, 1, activation, layer_norm};
+        // The policy's loss holds no value error: the critic's gradient must not enter shared layers.
+        m.options.shared = 1;
+        m.options.critic_hidden = Widths{6};
         all.push_back(m);
       }
     }
@@ -278,8 +281,8 @@ TEST(Gradient, MatchesFiniteDifferencesForEverySurrogateRatioDistributionAndLaye
         const std::string label =
             surrogate.name + " " + word_of(surrogate.kernel) + " " + word_of(surrogate.pull_back) + " " + word +
             " outputs " + std::to_string(model.distribution.outputs()) + " relu " +
-            std::to_string(model.policy_shape.activation == Activation::kRelu) + " norm " +
-            std::to_string(model.policy_shape.layer_norm) + " shared " + std::to_string(model.shared);
+            std::to_string(model.options.activation == Activation::kRelu) + " norm " +
+            std::to_string(model.options.layer_norm) + " shared " + std::to_string(model.options.shared);
         Fixture f({surrogate, model, label});
         const double policy = f.policy_error(), critic = f.critic_error();
         EXPECT_LT(policy, 1e-5) << label;

@@ -44,14 +44,14 @@ double schedule_factor(const LearnerOptions& options, std::int64_t update) {
 }
 
 // As CpuLearner's constructor allocates it.
-LearnerMemory learner_memory(const LearnerSetup& setup) {
+PolicyMemory learner_memory(const LearnerSetup& setup) {
   if (setup.learner.backend == "check") {
-    LearnerMemory both;
+    PolicyMemory both;
     const auto [one, other] = checked_backends(setup.learner);
     for (const std::string& backend : {one, other}) {
       LearnerSetup part = setup;
       part.learner.backend = backend;
-      const LearnerMemory memory = learner_memory(part);
+      const PolicyMemory memory = learner_memory(part);
       both.held += 2 * memory.held;  // what one holds is handed to the other, and gradients are copied
       both.at_first = std::max(both.at_first, memory.at_first);
     }
@@ -62,31 +62,27 @@ LearnerMemory learner_memory(const LearnerSetup& setup) {
   const auto batch = static_cast<std::size_t>(setup.learner.batch_size);
   const bool proximal = setup.learner.proximal_coef > 0;
   const auto n = static_cast<double>(batch), dims = static_cast<double>(model.distribution.dims());
-  const auto policy = static_cast<double>(model.policy_parameters());
+  const auto policy = static_cast<double>(parameter_count(model, Part::kPolicy)),
+             critic = static_cast<double>(parameter_count(model, Part::kCritic));
   const double ratios = setup.surrogate.ratio == RatioOf::kDimension ? n * dims : n;
-  const auto outputs = static_cast<double>(model.distribution.outputs());
-  LearnerMemory memory;
+  PolicyMemory memory = policy_memory(model, learner_room(setup.learner));
+  if (proximal) memory.held += policy_memory(model, average_room(setup.learner)).held;
   // Parameters, gradient and two moments; the average.
-  memory.held = 4 * (4 * (policy + static_cast<double>(model.critic_parameters())) + (proximal ? policy : 0));
-  memory.held += Mlp<float>::bytes_needed(model.policy_shape, model.shared > 0 ? 2 * batch : batch) +
-                 Mlp<float>::bytes_needed(model.critic_shape, 2 * batch) +
-                 Mlp<float>::bytes_needed(model.policy_shape, proximal ? batch : 0);
+  memory.held += 4 * (4 * (policy + critic) + (proximal ? policy : 0));
   // Workspace; the last is that of the diagnostics.
-  memory.held += 4 * n * (2 * static_cast<double>(model.observation_size) + 3 * dims + 4 * outputs + 12) + 28 * ratios +
-                 48 * ratios;
+  memory.held += 4 * n * (3 * dims + 12) + 28 * ratios + 48 * ratios;
   memory.held *= wider;
-  if (model.uniform_init) return memory;
-  // An orthogonal matrix is made in double precision from three more of its size.
-  for (const MlpShape& shape : {model.policy_shape, model.critic_shape}) {
-    auto in = static_cast<double>(shape.input);
-    for (std::size_t i = 0; i <= shape.hidden.size(); ++i) {
-      const auto out =
-          static_cast<double>(i < shape.hidden.size() ? static_cast<std::size_t>(shape.hidden[i]) : shape.output);
-      memory.at_first = std::max(memory.at_first, 4 * sizeof(double) * in * out);
-      in = out;
-    }
-  }
   return memory;
+}
+
+PolicyRoom learner_room(const LearnerOptions& options) {
+  const auto batch = static_cast<std::size_t>(options.batch_size);
+  return {2 * batch, batch, true};  // with what follows each stretch, of which there may be as many as steps
+}
+
+PolicyRoom average_room(const LearnerOptions& options) {
+  const auto batch = static_cast<std::size_t>(options.batch_size);
+  return {batch, batch, false};
 }
 
 const std::vector<std::string>& learner_backends() {

@@ -12,7 +12,7 @@
 #include "gipo/learner/options.h"
 #include "gipo/objective/diagnostics.h"
 #include "gipo/objective/options.h"
-#include "gipo/policy/model.h"
+#include "gipo/policy/policy.h"
 
 namespace gipo {
 
@@ -105,11 +105,11 @@ void check_backend(const LearnerOptions& options);
 // The backend that learner.backend names. The pool, which must outlive it, runs the two networks side by side.
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);
 
-// What it takes of memory, in bytes: all that it holds, and what is needed for a moment to make the first weights.
-struct LearnerMemory {
-  double held = 0, at_first = 0;
-};
-LearnerMemory learner_memory(const LearnerSetup& setup);
+// The room of a policy that learns from a batch, and of the average of the proximal term.
+PolicyRoom learner_room(const LearnerOptions& options);
+PolicyRoom average_room(const LearnerOptions& options);
+// What a learner takes of memory, in bytes.
+PolicyMemory learner_memory(const LearnerSetup& setup);
 
 // Factor on the learning rates at an update: warm-up from zero, then constant, linear or cosine down to zero.
 double schedule_factor(const LearnerOptions& options, std::int64_t update);

@@ -22,7 +22,7 @@ class Count {
   explicit Count(const Plan& plan) : p_(plan), setup_(plan.learner_setup()) {}
 
   MemoryNeed make() {
-    const LearnerMemory learner = learner_memory(setup_);
+    const PolicyMemory learner = learner_memory(setup_);
     const Config& c = p_.config;
     const std::string capacity = fmt::format("replay.capacity = {}", p_.capacity),
                       hidden = fmt::format("policy.hidden = [{}]", fmt::join(c.policy.hidden, ", ")),
@@ -56,7 +56,9 @@ class Count {
   bool bridged() const { return is_bridged(p_.env.id); }
   double envs() const { return static_cast<double>(p_.envs()); }
   double evaluated() const { return static_cast<double>(evaluated_together(p_.config.eval.episodes)); }
-  double parameters() const { return static_cast<double>(p_.model.policy_parameters() + p_.model.critic_parameters()); }
+  double parameters() const {
+    return static_cast<double>(parameter_count(p_.model, Part::kPolicy) + parameter_count(p_.model, Part::kCritic));
+  }
   double weights() const { return 4 * parameters() + 8 * static_cast<double>(p_.env.observation_size); }
   double threads() const {
     return async() ? static_cast<double>(p_.actors) + 3 : static_cast<double>(p_.config.run.threads);
@@ -91,8 +93,8 @@ class Count {
         async() ? 1
                 : std::min(static_cast<double>(p_.rounds_between_drains()), static_cast<double>(p_.warmup) / envs());
     const double held = 1 + std::max(1.0, std::ceil(rounds / longest()));
-    return static_cast<double>(p_.actors) * Inference::bytes_needed(p_.model, rows) + envs() * held * segment() +
-           Inference::bytes_needed(p_.model, static_cast<std::size_t>(evaluated()));
+    return static_cast<double>(p_.actors) * policy_memory(p_.model, {rows}).held + envs() * held * segment() +
+           policy_memory(p_.model, {static_cast<std::size_t>(evaluated())}).held;
   }
 
   // A training environment each, and those of an evaluation.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "gipo/core/error.h"
+#include "gipo/policy/mlp_policy.h"
 
 namespace gipo {
 namespace {
@@ -151,7 +152,7 @@ TEST(Plan, SharedLayersAreLayersOfThePolicy) {
   LoadedConfig loaded;
   apply_override(loaded, "policy.hidden=[32, 16]");
   apply_override(loaded, "policy.shared=2");
-  const MlpShape critic = make_plan(loaded).model.critic_shape;
+  const MlpShape critic = mlp_shapes(make_plan(loaded).model).critic;
   EXPECT_EQ(critic.input, 16u);
   EXPECT_TRUE(critic.hidden.empty());  // the policy's that are not shared: none
 }

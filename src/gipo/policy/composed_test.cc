@@ -6,7 +6,7 @@
 #include "gipo/core/error.h"
 #include "gipo/data/transition.h"
 #include "gipo/io/safetensors.h"
-#include "gipo/policy/model.h"
+#include "gipo/policy/weights.h"
 
 namespace gipo {
 namespace {
@@ -112,10 +112,10 @@ TEST(ComposedDistribution, SamplesAndModeHaveBothKinds) {
   const std::vector<float> outputs = {0, 9, 0, 0.25f}, log_std = {-3};
   RandomStream random(2);
   float action[2], log_prob[2];
-  mode_action(spec, {outputs.data(), log_std}, 0, action);
+  mode_action<float>(spec, {outputs.data(), log_std}, 0, action);
   EXPECT_EQ(action[0], 1);
   EXPECT_EQ(action[1], 0.25f);
-  sample_action(spec, {outputs.data(), log_std}, 0, random, action, log_prob);
+  sample_action<float>(spec, {outputs.data(), log_std}, 0, random, action, log_prob);
   EXPECT_EQ(action[0], std::floor(action[0]));
   EXPECT_NEAR(action[1], 0.25, 0.3);
 }

@@ -192,16 +192,17 @@ void EvaluatedDistribution<T>::gradient(const T* actions, const DistributionLoss
   }
 }
 
-void sample_action(const DistributionSpec& spec, const DistributionView<float>& pi, std::size_t row,
-                   RandomStream& random, std::span<float> action, std::span<float> log_prob, const std::uint8_t* mask) {
-  const float* out = pi.outputs + row * spec.outputs();
+template <class T>
+void sample_action(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t row, RandomStream& random,
+                   std::span<float> action, std::span<float> log_prob, const std::uint8_t* mask) {
+  const T* out = pi.outputs + row * spec.outputs();
   if (mask) mask += row * spec.mask_size();
   for_each_dim(
       spec, spec.kind(),
       [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) __attribute__((always_inline)) {
-        const float* head = out + offset;
+        const T* head = out + offset;
         const std::uint8_t* valid = mask ? mask + choice : nullptr;
-        const float norm = log_sum_exp(head, valid, n);
+        const T norm = log_sum_exp(head, valid, n);
         double left = random.uniform();
         // Where rounding leaves a rest, it goes to the last that is valid.
         std::size_t chosen = 0;
@@ -213,23 +214,24 @@ void sample_action(const DistributionSpec& spec, const DistributionView<float>& 
           if (left < 0) break;
         }
         action[d] = static_cast<float>(chosen);
-        log_prob[d] = head[chosen] - norm;
+        log_prob[d] = static_cast<float>(head[chosen] - norm);
       },
       [&](std::size_t d, std::size_t offset, std::size_t extra) __attribute__((always_inline)) {
-        const float z = static_cast<float>(random.normal());
-        action[d] = out[offset] + z * std::exp(pi.extra[extra]);
-        log_prob[d] = -0.5f * z * z - pi.extra[extra] - kHalfLog2Pi<float>;
+        const T z = static_cast<T>(random.normal());
+        action[d] = static_cast<float>(out[offset] + z * std::exp(pi.extra[extra]));
+        log_prob[d] = static_cast<float>(T(-0.5) * z * z - pi.extra[extra] - kHalfLog2Pi<T>);
       });
 }
 
-void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi, std::size_t row,
-                 std::span<float> action, const std::uint8_t* mask) {
-  const float* out = pi.outputs + row * spec.outputs();
+template <class T>
+void mode_action(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t row, std::span<float> action,
+                 const std::uint8_t* mask) {
+  const T* out = pi.outputs + row * spec.outputs();
   if (mask) mask += row * spec.mask_size();
   for_each_dim(
       spec, spec.kind(),
       [&](std::size_t d, std::size_t offset, std::size_t n, std::size_t choice) __attribute__((always_inline)) {
-        const float* head = out + offset;
+        const T* head = out + offset;
         const std::uint8_t* valid = mask ? mask + choice : nullptr;
         std::size_t best = 0;
         while (best + 1 < n && !valid_choice(valid, best)) ++best;
@@ -238,10 +240,20 @@ void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi
         }
         action[d] = static_cast<float>(best);
       },
-      [&](std::size_t d, std::size_t offset, std::size_t) __attribute__((always_inline)) { action[d] = out[offset]; });
+      [&](std::size_t d, std::size_t offset, std::size_t)
+          __attribute__((always_inline)) { action[d] = static_cast<float>(out[offset]); });
 }
 
 template class EvaluatedDistribution<float>;
 template class EvaluatedDistribution<double>;
+
+#define GIPO_INSTANTIATE(T)                                                                                     \
+  template void sample_action(const DistributionSpec&, const DistributionView<T>&, std::size_t, RandomStream&,  \
+                              std::span<float>, std::span<float>, const std::uint8_t*);                         \
+  template void mode_action(const DistributionSpec&, const DistributionView<T>&, std::size_t, std::span<float>, \
+                            const std::uint8_t*);
+GIPO_INSTANTIATE(float)
+GIPO_INSTANTIATE(double)
+#undef GIPO_INSTANTIATE
 
 }  // namespace gipo

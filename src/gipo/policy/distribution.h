@@ -87,11 +87,12 @@ class EvaluatedDistribution {
 };
 
 // One action and its log-prob per dimension, for one row of outputs; mask [rows, mask_size()] may be null.
-void sample_action(const DistributionSpec& spec, const DistributionView<float>& pi, std::size_t row,
-                   RandomStream& random, std::span<float> action, std::span<float> log_prob,
-                   const std::uint8_t* mask = nullptr);
+template <class T>
+void sample_action(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t row, RandomStream& random,
+                   std::span<float> action, std::span<float> log_prob, const std::uint8_t* mask = nullptr);
 // The most likely action.
-void mode_action(const DistributionSpec& spec, const DistributionView<float>& pi, std::size_t row,
-                 std::span<float> action, const std::uint8_t* mask = nullptr);
+template <class T>
+void mode_action(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t row, std::span<float> action,
+                 const std::uint8_t* mask = nullptr);
 
 }  // namespace gipo

@@ -62,7 +62,7 @@ TEST(Distribution, SamplesHaveTheProbabilitiesTheyReport) {
   constexpr int kDraws = 20000;
   for (int i = 0; i < kDraws; ++i) {
     float action[2], log_prob[2];
-    sample_action(kHeads, {logits.data(), {}}, 0, random, action, log_prob);
+    sample_action<float>(kHeads, {logits.data(), {}}, 0, random, action, log_prob);
     const auto k = static_cast<std::size_t>(action[1]);
     counts[k] += 1.0 / kDraws;
     claimed[k] = std::exp(log_prob[1]);
@@ -77,7 +77,7 @@ TEST(Distribution, GaussianSampleReportsTheLogProbOfItsAction) {
   constexpr int kDraws = 20000;
   for (int i = 0; i < kDraws; ++i) {
     float action[2], log_prob[2], again[2], entropy;
-    sample_action(kGaussian, {mean.data(), log_std}, 0, random, action, log_prob);
+    sample_action<float>(kGaussian, {mean.data(), log_std}, 0, random, action, log_prob);
     evaluate<float>(kGaussian, {mean.data(), log_std}, action, again, &entropy);
     ASSERT_NEAR(log_prob[0], again[0], 1e-4);
     ASSERT_NEAR(log_prob[1], again[1], 1e-4);
@@ -120,10 +120,10 @@ TEST(Distribution, KlDivergenceMatchesItsDefinition) {
 TEST(Distribution, ModeIsTheLikeliestAction) {
   const std::vector<float> logits = {0.5f, 0.6f, 1.0f, 3.0f, -1.0f}, mean = {0.4f, -2.0f}, log_std = {1, 1};
   float action[2];
-  mode_action(kHeads, {logits.data(), {}}, 0, action);
+  mode_action<float>(kHeads, {logits.data(), {}}, 0, action);
   EXPECT_EQ(action[0], 1);
   EXPECT_EQ(action[1], 1);
-  mode_action(kGaussian, {mean.data(), log_std}, 0, action);
+  mode_action<float>(kGaussian, {mean.data(), log_std}, 0, action);
   EXPECT_EQ(action[0], 0.4f);
 }
 

@@ -40,10 +40,10 @@ TEST(Mask, NoActionThatIsNotValidIsEverTaken) {
     const std::vector<float> logits = numbers<float>(random, 1000, s % 4 * 20.0);
     const Mask mask = random_mask(random, spec, s % 3 == 0 ? 0.0 : s % 3 == 1 ? 0.01 : 0.5);
     float action, log_prob;
-    mode_action(spec, {logits.data(), {}}, 0, {&action, 1}, mask.data());
+    mode_action<float>(spec, {logits.data(), {}}, 0, {&action, 1}, mask.data());
     taken += mask[static_cast<std::size_t>(action)] == 0;
     for (int i = 0; i < kDraws; ++i) {
-      sample_action(spec, {logits.data(), {}}, 0, random, {&action, 1}, {&log_prob, 1}, mask.data());
+      sample_action<float>(spec, {logits.data(), {}}, 0, random, {&action, 1}, {&log_prob, 1}, mask.data());
       taken += mask[static_cast<std::size_t>(action)] == 0;
       ASSERT_TRUE(log_prob <= 0 && log_prob > -1e4f) << log_prob;
     }
@@ -57,9 +57,9 @@ TEST(Mask, LogitsThatAreNoNumbersLeadToAValidChoiceToo) {
   const DistributionSpec spec{{5}, true};
   RandomStream random(2);
   float action, log_prob;
-  mode_action(spec, {logits.data(), {}}, 0, {&action, 1}, mask.data());
+  mode_action<float>(spec, {logits.data(), {}}, 0, {&action, 1}, mask.data());
   EXPECT_TRUE(mask[static_cast<std::size_t>(action)]);
-  sample_action(spec, {logits.data(), {}}, 0, random, {&action, 1}, {&log_prob, 1}, mask.data());
+  sample_action<float>(spec, {logits.data(), {}}, 0, random, {&action, 1}, {&log_prob, 1}, mask.data());
   EXPECT_TRUE(mask[static_cast<std::size_t>(action)]);
 }
 
@@ -77,7 +77,7 @@ TEST(Mask, ChoicesAreAsFrequentAsTheirProbabilities) {
   constexpr int kDraws = 200000;
   for (int i = 0; i < kDraws; ++i) {
     float action[3], log_prob[3];
-    sample_action(spec, {outputs.data(), log_std}, 1, random, action, log_prob, mask.data());
+    sample_action<float>(spec, {outputs.data(), log_std}, 1, random, action, log_prob, mask.data());
     count[static_cast<std::size_t>(action[1])] += 1.0 / kDraws;
     count[4 + static_cast<std::size_t>(action[2])] += 1.0 / kDraws;
     if (i >= 1000) continue;
@@ -247,12 +247,12 @@ TEST(Mask, WhereAllIsValidItChangesNothing) {
   for (std::size_t i = 0; i < 2000; ++i) {
     std::vector<float> a(4), c(4), la(4), lc(4);
     const std::size_t row = i % b.rows;
-    sample_action(b.spec, {b.outputs.data(), b.extra}, row, first, a, la, ones.data());
-    sample_action(b.spec, {b.outputs.data(), b.extra}, row, second, c, lc);
+    sample_action<float>(b.spec, {b.outputs.data(), b.extra}, row, first, a, la, ones.data());
+    sample_action<float>(b.spec, {b.outputs.data(), b.extra}, row, second, c, lc);
     ASSERT_EQ(a, c);
     ASSERT_EQ(la, lc);
-    mode_action(b.spec, {b.outputs.data(), b.extra}, row, a, ones.data());
-    mode_action(b.spec, {b.outputs.data(), b.extra}, row, c);
+    mode_action<float>(b.spec, {b.outputs.data(), b.extra}, row, a, ones.data());
+    mode_action<float>(b.spec, {b.outputs.data(), b.extra}, row, c);
     ASSERT_EQ(a, c);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "gipo/core/aligned_vector.h"
 #include "gipo/kernels/dense.h"
+#include "gipo/policy/tensor_slice.h"
 
 namespace gipo {
 
@@ -19,19 +20,6 @@ struct MlpShape {
   std::size_t output = 0;
   Activation activation = Activation::kTanh;
   bool layer_norm = false;  // after every hidden activation
-};
-
-// Where one tensor of a network lies in its flat parameter buffer; matrices are [rows, columns], row-major.
-struct TensorSlice {
-  std::string name;
-  std::size_t offset = 0;
-  std::vector<std::int64_t> shape;
-
-  std::size_t values() const {
-    std::size_t n = 1;
-    for (const std::int64_t d : shape) n *= static_cast<std::size_t>(d);
-    return n;
-  }
 };
 
 // A multi-layer perceptron with closed-form gradients over an external flat parameter buffer. Keeps the activations of

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "gipo/core/error.h"
 #include "gipo/data/encode.h"
-#include "gipo/io/bytes.h"
 
 namespace gipo {
 namespace {
@@ -81,33 +79,17 @@ DistributionSpec make_distribution(const PolicyOptions& options, const EnvSpec& 
   return spec;
 }
 
-std::size_t count_parameters(const MlpShape& shape) { return Mlp<float>(shape, 0).parameter_count(); }
-
 }  // namespace
-
-std::size_t ModelSpec::policy_parameters() const {
-  return count_parameters(policy_shape) + distribution.extra_parameters();
-}
-std::size_t ModelSpec::critic_parameters() const { return count_parameters(critic_shape); }
 
 ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   ModelSpec spec;
   spec.options = options;
+  spec.fields = env.fields.empty() ? plain_fields(env.observation_size) : env.fields;
   spec.observation_size = env.observation_size;
   spec.privileged = critic_width(env.fields);
-  const std::size_t read = spec.observation_size - spec.privileged;  // by the policy
   spec.action = env.action;
   spec.spaces = env.spaces;
   spec.distribution = make_distribution(options, env);
-  GIPO_CHECK(options.shared >= 0 && static_cast<std::size_t>(options.shared) <= options.hidden.size());
-  spec.shared = static_cast<std::size_t>(options.shared);
-  spec.policy_shape = {read, options.hidden, spec.distribution.outputs(), options.activation, options.layer_norm};
-  const std::size_t seen = spec.shared > 0 ? static_cast<std::size_t>(options.hidden[spec.shared - 1]) : read;
-  const Widths own(options.hidden.begin() + options.shared, options.hidden.end());
-  spec.critic_shape = {seen + spec.privileged, options.critic_hidden.value_or(own), 1, options.activation,
-                       options.layer_norm};
-  spec.uniform_init = options.init == FirstWeights::kUniform;
-  spec.init_log_std = options.init_log_std;
   return spec;
 }
 
@@ -128,119 +110,6 @@ void to_env_action(const ModelSpec& spec, std::span<const float> action, std::sp
       env_action[d] = std::clamp(a, low, high);
     }
   }
-}
-
-namespace {
-
-template <class T>
-void initialise(const ModelSpec& spec, const Mlp<T>& mlp, std::span<T> parameters, RandomStream& random,
-                double output_gain) {
-  if (spec.uniform_init) return mlp.initialise_uniform(parameters, random);
-  mlp.initialise(parameters, random, output_gain);
-}
-
-}  // namespace
-
-template <class T>
-void initialise_policy(const ModelSpec& spec, std::span<T> parameters, RandomStream& random) {
-  const Mlp<T> mlp(spec.policy_shape, 0);
-  const std::size_t network = mlp.parameter_count();
-  initialise(spec, mlp, parameters.first(network), random, 0.01);
-  std::fill(parameters.begin() + static_cast<std::ptrdiff_t>(network), parameters.end(), T(spec.init_log_std));
-}
-
-template <class T>
-void initialise_critic(const ModelSpec& spec, std::span<T> parameters, RandomStream& random) {
-  initialise(spec, Mlp<T>(spec.critic_shape, 0), parameters, random, 1.0);
-}
-
-template void initialise_policy<float>(const ModelSpec&, std::span<float>, RandomStream&);
-template void initialise_policy<double>(const ModelSpec&, std::span<double>, RandomStream&);
-template void initialise_critic<float>(const ModelSpec&, std::span<float>, RandomStream&);
-template void initialise_critic<double>(const ModelSpec&, std::span<double>, RandomStream&);
-
-Weights initial_weights(const ModelSpec& spec, RandomStream random) {
-  Weights weights;
-  weights.policy.resize(spec.policy_parameters());
-  weights.critic.resize(spec.critic_parameters());
-  weights.scale = ObservationScale::identity(spec.observation_size);
-  initialise_policy<float>(spec, weights.policy, random);
-  initialise_critic<float>(spec, weights.critic, random);
-  return weights;
-}
-
-void Weights::save(ByteWriter& out) const {
-  out.value(version);
-  out.value(policy_version);
-  for (const std::vector<float>* values : {&policy, &critic, &scale.mean, &scale.inverse_std}) out.array(*values);
-  out.value(scale.limit);
-  returns.save(out);
-}
-
-void Weights::load(ByteReader& in) {
-  version = in.value<std::int64_t>();
-  policy_version = in.value<std::int64_t>();
-  for (std::vector<float>* values : {&policy, &critic, &scale.mean, &scale.inverse_std}) {
-    in.array_into(std::span<float>(*values));
-  }
-  scale.limit = in.value<float>();
-  returns.load(in);
-  if (version < 0 || policy_version < 0 || policy_version > version || !(scale.limit > 0)) {
-    throw Error("saved weights: their versions or their limit are damaged");
-  }
-}
-
-Inference::Inference(const ModelSpec& spec, std::size_t max_rows)
-    : observation_size_(spec.observation_size),
-      shared_(spec.shared),
-      policy_(spec.policy_shape, max_rows),
-      critic_(spec.critic_shape, max_rows),
-      privileged_(spec.privileged),
-      seen_(spec.critic_shape.input - spec.privileged),
-      scaled_(max_rows * spec.observation_size),
-      policy_input_(privileged_ > 0 ? max_rows * spec.policy_shape.input : 0),
-      critic_input_(privileged_ > 0 ? max_rows * spec.critic_shape.input : 0) {}
-
-double Inference::bytes_needed(const ModelSpec& spec, std::size_t max_rows) {
-  return Mlp<float>::bytes_needed(spec.policy_shape, max_rows) + Mlp<float>::bytes_needed(spec.critic_shape, max_rows) +
-         4.0 * static_cast<double>(max_rows) * static_cast<double>(spec.observation_size);
-}
-
-const float* Inference::features(const Weights& weights, std::span<const float> observations) {
-  weights.scale.apply(observations, scaled_.data());
-  const std::size_t rows = observations.size() / observation_size_;
-  const float* input = scaled_.data();
-  if (privileged_ > 0) {
-    const std::size_t read = observation_size_ - privileged_;
-    copy_columns(input, observation_size_, 0, read, rows, policy_input_.data(), read);
-    input = policy_input_.data();
-  }
-  return policy_.forward_layers(0, shared_, std::span<const float>(weights.policy).first(policy_.parameter_count()),
-                                input, rows,
-                                std::exchange(shared_version_, weights.policy_version) != weights.policy_version);
-}
-
-DistributionView<float> Inference::policy(const Weights& weights, std::span<const float> observations) {
-  const std::span<const float> all(weights.policy);
-  const std::size_t network = policy_.parameter_count();
-  const float* x = features(weights, observations);
-  const float* out =
-      policy_.forward_layers(shared_, policy_.layers(), all.first(network), x, observations.size() / observation_size_,
-                             std::exchange(policy_version_, weights.policy_version) != weights.policy_version);
-  return {out, all.subspan(network)};
-}
-
-const float* Inference::values(const Weights& weights, std::span<const float> observations) {
-  const std::size_t rows = observations.size() / observation_size_;
-  const float* input = features(weights, observations);
-  if (privileged_ > 0) {
-    const std::size_t stride = seen_ + privileged_, read = observation_size_ - privileged_;
-    copy_columns(input, seen_, 0, seen_, rows, critic_input_.data(), stride);
-    copy_columns(scaled_.data(), observation_size_, read, privileged_, rows, critic_input_.data() + seen_, stride);
-    input = critic_input_.data();
-  }
-  return critic_.forward(weights.critic, input, rows,
-                         std::exchange(critic_version_, weights.version) != weights.version);
 }
 
 }  // namespace gipo

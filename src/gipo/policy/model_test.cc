@@ -1,5 +1,3 @@
-#include "gipo/policy/model.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,12 +6,24 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/safetensors.h"
+#include "gipo/policy/mlp_policy.h"
 
 namespace gipo {
 namespace {
 
 EnvSpec continuous_task() { return {"T", "", 3, ActionSpace::box({-2, -1}, {2, 3}), 10}; }
 EnvSpec discrete_task() { return {"T", "", 3, ActionSpace::discrete(4), 10}; }
+
+void see(Policy<float>& policy, const Weights& weights, const std::vector<float>& rows) {
+  const auto* column = reinterpret_cast<const std::byte*>(rows.data());
+  policy.see(parameters_of(weights), {{&column, 1}, rows.size() / weights.scale.mean.size()});
+}
+
+std::vector<float> values_of(Policy<float>& policy, const Weights& weights, const std::vector<float>& rows) {
+  see(policy, weights, rows);
+  const float* values = policy.values();
+  return {values, values + rows.size() / weights.scale.mean.size()};
+}
 
 TEST(Mlp, WeightsStartOrthogonal) {
   const Mlp<double> mlp({6, {6}, 2, Activation::kTanh, false}, 1);
@@ -133,13 +143,14 @@ TEST(Model, CriticReadsWhatTheSharedLayersGive) {
   PolicyOptions options{.hidden = {6, 5}, .critic_hidden = Widths{4}, .shared = 1, .activation = Activation::kRelu};
   options.layer_norm = true;
   const ModelSpec spec = make_model_spec(options, continuous_task());
-  EXPECT_EQ(spec.critic_shape.input, 6u);
-  EXPECT_EQ(spec.critic_parameters(), 6u * 4 + 4 + 2 * 4 + 4 + 1);
+  const MlpShape critic_shape = mlp_shapes(spec).critic;
+  EXPECT_EQ(critic_shape.input, 6u);
+  EXPECT_EQ(parameter_count(spec, Part::kCritic), 6u * 4 + 4 + 2 * 4 + 4 + 1);
   Weights weights = initial_weights(spec, RandomStream(5));
   const std::vector<float> x = {0.3f, -0.7f, 1.2f, 2.0f, 0.1f, -0.4f};
-  Inference inference(spec, 2);
-  const float* found = inference.values(weights, x);
-  Mlp<float> first({3, {}, 6, Activation::kNone, false}, 2), critic(spec.critic_shape, 2);
+  const auto policy = make_policy<float>(spec, {2});
+  const std::vector<float> found = values_of(*policy, weights, x);
+  Mlp<float> first({3, {}, 6, Activation::kNone, false}, 2), critic(critic_shape, 2);
   const float* linear = first.forward(std::span<const float>(weights.policy).first(24), x.data(), 2);
   std::vector<float> h(linear, linear + 12);
   for (std::size_t r = 0; r < 2; ++r) {
@@ -158,10 +169,11 @@ TEST(Model, CriticReadsWhatTheSharedLayersGive) {
   for (float& w : weights.policy) w *= 2;
   for (float& w : weights.critic) w += 0.1f;
   weights.version = weights.policy_version = 1;
-  inference.policy(weights, x);
-  Inference fresh(spec, 2);
-  EXPECT_EQ(inference.values(weights, x)[0], fresh.values(weights, x)[0]);
-  EXPECT_NE(fresh.values(weights, x)[0], before);
+  see(*policy, weights, x);
+  policy->forward(2);
+  const auto fresh = make_policy<float>(spec, {2});
+  EXPECT_EQ(values_of(*policy, weights, x), values_of(*fresh, weights, x));
+  EXPECT_NE(values_of(*fresh, weights, x)[0], before);
 }
 
 TEST(Model, WeightsComeBackFromTheirFile) {
@@ -169,11 +181,8 @@ TEST(Model, WeightsComeBackFromTheirFile) {
   options.layer_norm = true;
   options.shared = 1;
   const ModelSpec spec = make_model_spec(options, continuous_task());
-  Weights weights;
+  Weights weights = empty_weights(spec);
   weights.version = 12;
-  weights.policy.resize(spec.policy_parameters());
-  weights.critic.resize(spec.critic_parameters());
-  weights.scale = ObservationScale::identity(3);
   RandomStream random(4);
   for (auto* v : {&weights.policy, &weights.critic, &weights.scale.mean}) {
     for (float& x : *v) x = static_cast<float>(random.normal());
@@ -209,9 +218,9 @@ TEST(Model, PolicyIsMadeFromItsFileAlone) {
     EXPECT_EQ(back.model.action.low, space.low);
     EXPECT_EQ(back.model.action.high, space.high);
     EXPECT_EQ(back.model.spaces, env.spaces) << "kept as it is";
-    EXPECT_EQ(back.model.policy_shape.hidden, options.hidden);
-    EXPECT_TRUE(back.model.policy_shape.layer_norm);
-    EXPECT_EQ(back.model.policy_shape.activation, Activation::kRelu);
+    EXPECT_EQ(back.model.options.hidden, options.hidden);
+    EXPECT_TRUE(back.model.options.layer_norm);
+    EXPECT_EQ(back.model.options.activation, Activation::kRelu);
     EXPECT_EQ(back.weights.policy, weights.policy);
   }
 }

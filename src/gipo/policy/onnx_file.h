@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "gipo/policy/model.h"
+#include "gipo/policy/weights.h"
 
 namespace gipo {
 

@@ -11,7 +11,7 @@
 #include "gipo/io/bytes.h"
 #include "gipo/io/json_text.h"
 #include "gipo/io/safetensors.h"
-#include "gipo/policy/model.h"
+#include "gipo/policy/weights.h"
 
 namespace gipo {
 namespace {
@@ -68,22 +68,6 @@ std::string in_words(const DistributionSpec& spec) {
 
 }  // namespace
 
-std::vector<TensorSlice> policy_tensors(const ModelSpec& spec) {
-  const Mlp<float> mlp(spec.policy_shape, 0);
-  std::vector<TensorSlice> slices = mlp.slices();
-  for (TensorSlice& s : slices) s.name = "policy." + s.name;
-  if (const std::size_t extra = spec.distribution.extra_parameters(); extra > 0) {
-    slices.push_back({"policy.log_std", mlp.parameter_count(), {static_cast<std::int64_t>(extra)}});
-  }
-  return slices;
-}
-
-std::vector<TensorSlice> critic_tensors(const ModelSpec& spec) {
-  std::vector<TensorSlice> slices = Mlp<float>(spec.critic_shape, 0).slices();
-  for (TensorSlice& s : slices) s.name = "critic." + s.name;
-  return slices;
-}
-
 const char* name_of(ActionSpace::Kind kind) {
   for (const auto& [known, name] : kKinds) {
     if (known == kind) return name;
@@ -97,8 +81,8 @@ std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights
 
 void write_weights(const ModelSpec& spec, const Weights& weights, const std::string& env_id, ByteWriter& out) {
   std::vector<TensorSource> views;
-  add_views(policy_tensors(spec), weights.policy, views);
-  add_views(critic_tensors(spec), weights.critic, views);
+  add_views(tensors_of(spec, Part::kPolicy), weights.policy, views);
+  add_views(tensors_of(spec, Part::kCritic), weights.critic, views);
   const Shape dims = {spec.observation_size}, one = {1};
   views.push_back(source_of(view_tensor<float>("observation.mean", dims, weights.scale.mean)));
   views.push_back(source_of(view_tensor<float>("observation.inverse_std", dims, weights.scale.inverse_std)));
@@ -109,8 +93,8 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
                              {"options", group_to_text(spec.options)},
                              {"version", std::to_string(weights.version)},
                              {"distribution", in_words(spec.distribution)},
-                             {"shared", std::to_string(spec.shared)},
-                             {"activation", word_of(spec.policy_shape.activation)}};
+                             {"shared", std::to_string(spec.options.shared)},
+                             {"activation", word_of(spec.options.activation)}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
   if (spec.distribution.masked) metadata["masked"] = "true";
   if (spec.privileged > 0) metadata["privileged"] = std::to_string(spec.privileged);
@@ -120,12 +104,9 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
 namespace {
 
 Weights read_weights(const ModelSpec& spec, const SafeTensors& file, const std::string& where) {
-  Weights weights;
-  weights.policy.resize(spec.policy_parameters());
-  weights.critic.resize(spec.critic_parameters());
-  weights.scale = ObservationScale::identity(spec.observation_size);
-  read_all(file, policy_tensors(spec), weights.policy);
-  read_all(file, critic_tensors(spec), weights.critic);
+  Weights weights = empty_weights(spec);
+  read_all(file, tensors_of(spec, Part::kPolicy), weights.policy);
+  read_all(file, tensors_of(spec, Part::kCritic), weights.critic);
   const Shape dims = {spec.observation_size}, one = {1};
   file.read<float>("observation.mean", dims, weights.scale.mean);
   file.read<float>("observation.inverse_std", dims, weights.scale.inverse_std);
@@ -182,8 +163,14 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
   }
   policy.model = make_model_spec(options, env);
   policy.model.distribution.masked = file.metadata().contains("masked");
+  policy.model.fields = plain_fields(env.observation_size);
+  if (policy.model.distribution.masked) {
+    const auto choices = static_cast<std::int64_t>(policy.model.distribution.mask_size());
+    policy.model.fields.push_back({"action_mask", DType::kUint8, {choices}, Role::kMask});
+  }
   // Before anything is made of that size.
-  const std::size_t parameters = policy.model.policy_parameters() + policy.model.critic_parameters();
+  const std::size_t parameters =
+      parameter_count(policy.model, Part::kPolicy) + parameter_count(policy.model, Part::kCritic);
   if (parameters * sizeof(float) > bytes.size()) throw Error(where + ": its tensors are not those of its options");
   policy.weights = read_weights(policy.model, file, where);
   return policy;

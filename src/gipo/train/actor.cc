@@ -24,9 +24,10 @@ Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, con
     : plan_(plan),
       index_(index),
       incarnation_(incarnation),
-      inference_(plan.model, std::max(plan.envs_per_actor, plan.segment_length + 1)),
+      policy_(make_policy<float>(plan.model, {std::max(plan.envs_per_actor, plan.segment_length + 1)})),
       observer_(plan.transition().observation, plan.envs_per_actor),
       env_action_(plan.envs_per_actor * plan.env.action.dims()),
+      columns_(plan.model.fields.size()),
       reward_(plan.segment_length) {
   auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
   if (incarnation > 0) seed = derive_seed(seed, "incarnation", incarnation);
@@ -44,7 +45,7 @@ void Actor::look() {
   looked_ = true;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     observer_.observe(*slots_[i].env, i);
-    if (!finite_observation(i)) drop_segment(i, kBadStart);
+    if (!observer_.finite(i)) drop_segment(i, kBadStart);
   }
 }
 
@@ -54,10 +55,7 @@ void Actor::number_episodes(std::span<const std::int64_t> next) {
 
 void Actor::step(const Weights& weights, std::int64_t env_steps) {
   if (!looked_) look();
-  const DistributionView<float> pi =
-      inference_.policy(weights, {observer_.floats(), slots_.size() * plan_.env.observation_size});
-  // All actions first: environments in other processes work at the same time.
-  for (std::size_t i = 0; i < slots_.size(); ++i) choose_action(i, pi);
+  choose_actions(weights);
   try {
     for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, weights, env_steps);
   } catch (const Interrupted&) {
@@ -75,21 +73,29 @@ void Actor::close_ended(const Weights& weights) {
   }
 }
 
-void Actor::choose_action(std::size_t i, const DistributionView<float>& pi) {
-  Slot& slot = slots_[i];
-  Segment& s = slot.open;
+// All actions first: environments in other processes work at the same time.
+void Actor::choose_actions(const Weights& weights) {
   const std::size_t dims = plan_.env.action.dims();
-  const std::span<float> action(s.action().data() + s.length * dims, dims);
-  const std::span<double> env_action(env_action_.data() + i * dims, dims);
-  if (const std::uint8_t* mask = observer_.mask(i); mask && !any_valid(plan_.model.distribution, mask)) {
-    throw RunError(fmt::format("environment {} ({}): its mask leaves no valid action at step {} of episode {}",
-                               index_ * plan_.envs_per_actor + i, plan_.env.id, slot.episode_length + 1,
-                               slot.episode_number));
+  choices_.clear();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    Segment& s = slot.open;
+    if (const std::uint8_t* mask = observer_.mask(i); mask && !any_valid(plan_.model.distribution, mask)) {
+      throw RunError(fmt::format("environment {} ({}): its mask leaves no valid action at step {} of episode {}",
+                                 index_ * plan_.envs_per_actor + i, plan_.env.id, slot.episode_length + 1,
+                                 slot.episode_number));
+    }
+    const auto row = [&](std::span<float> values) { return values.subspan(s.length * dims, dims); };
+    choices_.push_back({&slot.action_random, row(s.action()), row(s.log_prob())});
   }
-  sample_action(plan_.model.distribution, pi, i, slot.action_random, action,
-                {s.log_prob().data() + s.length * dims, dims}, observer_.masks());
-  to_env_action(plan_.model, action, env_action);
-  slot.env->begin_step(env_action);
+  policy_->see(parameters_of(weights), {observer_.columns(), slots_.size()});
+  policy_->forward(slots_.size());
+  policy_->choose(choices_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const std::span<double> env_action(env_action_.data() + i * dims, dims);
+    to_env_action(plan_.model, choices_[i].action, env_action);
+    slots_[i].env->begin_step(env_action);
+  }
 }
 
 void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_steps) {
@@ -103,7 +109,7 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   keep_observation(s, t, i);
   observer_.observe(*slot.env, i);
   const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
-  if (const Fault fault = find_fault(result, reward, observer_.floats(i))) return drop_segment(i, fault);
+  if (const Fault fault = find_fault(result, reward, observer_.finite(i))) return drop_segment(i, fault);
   keep_observation(s, t + 1, i);
   s.reward()[t] = reward;
   if (plan_.config.env.normalise_rewards) {
@@ -123,7 +129,7 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
                        slot.episode_length, env_steps + static_cast<std::int64_t>(plan_.envs()), weights.version,
                        result.terminated, slot.success});
   begin_episode(i);
-  if (!finite_observation(i)) drop_segment(i, kBadStart);
+  if (!observer_.finite(i)) drop_segment(i, kBadStart);
 }
 
 void Actor::keep_observation(Segment& s, std::size_t row, std::size_t i) {
@@ -141,8 +147,6 @@ void Actor::begin_episode(std::size_t i) {
   slot.env->reset();
   observer_.observe(*slot.env, i);
 }
-
-bool Actor::finite_observation(std::size_t i) const { return all_finite(observer_.floats(i)); }
 
 void Actor::drop_segment(std::size_t i, Fault why) {
   Slot& slot = slots_[i];
@@ -162,7 +166,7 @@ void Actor::drop_segment(std::size_t i, Fault why) {
     ++slot.episode_number;
     begin_episode(i);
     why = kBadStart;
-  } while (!finite_observation(i));
+  } while (!observer_.finite(i));
 }
 
 void Actor::cut(const Weights& weights) {
@@ -190,10 +194,9 @@ void Actor::close(Slot& slot, const Weights& weights) {
 
 void Actor::make_advantages(Segment& s, const Weights& weights) {
   const std::size_t rows = s.length + 1;
-  const std::vector<float> encoded = s.observation_size() > 0 ? std::vector<float>() : s.encoded(0, rows);
-  const float* floats = s.observation_size() > 0 ? s.observation().data() : encoded.data();
-  const float* values = inference_.values(weights, {floats, rows * plan_.env.observation_size});
-  std::copy_n(values, s.length + 1, s.value.data());
+  s.locate_observation(0, std::span<const std::byte*>(columns_));
+  policy_->see(parameters_of(weights), {columns_, rows});
+  std::copy_n(policy_->values(), rows, s.value.data());
   const AdvantageOptions& o = plan_.config.advantage;
   const RewardScale scale = reward_scale(s, weights);
   std::transform(s.reward().begin(), s.reward().begin() + static_cast<std::ptrdiff_t>(s.length), reward_.begin(),

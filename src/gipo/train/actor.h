@@ -10,7 +10,7 @@
 #include "gipo/data/segment.h"
 #include "gipo/env/env.h"
 #include "gipo/plan/plan.h"
-#include "gipo/policy/model.h"
+#include "gipo/policy/policy.h"
 #include "gipo/run/records.h"
 #include "gipo/train/faults.h"
 #include "gipo/train/observer.h"
@@ -65,9 +65,8 @@ class Actor {
   // Drops the open segment of an environment that gave what no learner may see, and begins a new episode. Throws
   // RunError, naming the environment, when it keeps doing so.
   void drop_segment(std::size_t i, Fault why);
-  bool finite_observation(std::size_t i) const;
   bool can_go_on(const Slot& slot) const;
-  void choose_action(std::size_t i, const DistributionView<float>& pi);
+  void choose_actions(const Weights& weights);
   void step_slot(std::size_t i, const Weights& weights, std::int64_t env_steps);
   void close_ended(const Weights& weights);
   // The first observations; those of other processes may take their time.
@@ -83,10 +82,12 @@ class Actor {
   std::size_t index_;
   std::uint64_t incarnation_;
   std::vector<Slot> slots_;
-  Inference inference_;
+  std::unique_ptr<Policy<float>> policy_;
   Observer observer_;
-  std::vector<double> env_action_;  // [envs, action_dims]
-  std::vector<float> reward_;       // [segment_length] of a segment, scaled
+  std::vector<double> env_action_;         // [envs, action_dims]
+  std::vector<ActionRow> choices_;         // [envs]
+  std::vector<const std::byte*> columns_;  // [fields] of a segment
+  std::vector<float> reward_;              // [segment_length] of a segment, scaled
   RunningMoments returns_{1};
   bool looked_ = false;
   std::vector<Segment> finished_, spare_;

@@ -7,6 +7,7 @@
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
 #include "gipo/plan/plan.h"
+#include "gipo/policy/policy.h"
 #include "gipo/train/faults.h"
 #include "gipo/train/observer.h"
 
@@ -24,16 +25,14 @@ class Evaluator {
         episodes_(static_cast<std::size_t>(task.episodes)),
         returns_(episodes_),
         success_(episodes_),
-        inference_(model, evaluated_together(task.episodes)),
-        observer_(task.spec.fields.empty() ? plain_fields(model.observation_size) : task.spec.fields,
-                  evaluated_together(task.episodes)),
-        action_(model.distribution.dims()),
-        log_prob_(model.distribution.dims()) {
+        policy_(make_policy<float>(model, {evaluated_together(task.episodes)})),
+        observer_(model.fields, evaluated_together(task.episodes)),
+        action_(evaluated_together(task.episodes) * model.distribution.dims()),
+        log_prob_(action_.size()) {
     for (std::unique_ptr<Env>& env :
          make_envs(task.spec, task.env, task.env_options,
                    {evaluated_together(task.episodes), evaluation_workers(), false, task.stop})) {
-      places_.push_back(
-          {std::move(env), RandomStream(), std::vector<double>(model.distribution.dims()), places_.size()});
+      places_.push_back({std::move(env), RandomStream(), std::vector<double>(model.distribution.dims())});
     }
   }
 
@@ -43,8 +42,8 @@ class Evaluator {
       throw_if_requested(task_.stop);
       look();
       act();
-      for (Place& place : places_) step(place);
-      std::erase_if(places_, [](const Place& place) { return !place.env; });
+      for (std::size_t i = 0; i < places_.size(); ++i) step(i);
+      close_up();
     }
     found_.returns = return_stats(returns_, success_);
     return std::move(found_);
@@ -55,7 +54,6 @@ class Evaluator {
     std::unique_ptr<Env> env;
     RandomStream random;
     std::vector<double> action;  // [action_dims]
-    std::size_t row = 0;         // of the observer
     std::size_t episode = 0;
     std::int64_t length = 0, faults = 0;  // steps of the episode; times it was begun again
   };
@@ -73,49 +71,56 @@ class Evaluator {
     place.random = RandomStream::derive(seed, "eval-action", episode);
   }
 
-  void observe(Place& place) { observer_.observe(*place.env, place.row); }
+  // The places that still play stand together, as rows of the observer too.
+  void close_up() {
+    std::size_t playing = 0;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (!places_[i].env) continue;
+      observer_.move(i, playing);
+      if (i != playing) places_[playing] = std::move(places_[i]);
+      ++playing;
+    }
+    places_.resize(playing);
+  }
+
+  void observe(std::size_t i) { observer_.observe(*places_[i].env, i); }
 
   // First observations, once all environments have begun to reset; others were seen with their step.
   void look() {
-    observations_.clear();
-    masks_.clear();
-    for (Place& place : places_) {
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      Place& place = places_[i];
       if (place.length == 0) {
-        for (observe(place); !all_finite(observer_.floats(place.row)); observe(place)) begin_again(place, kBadStart);
+        for (observe(i); !observer_.finite(i); observe(i)) begin_again(place, kBadStart);
       }
-      const std::span<const float> now = observer_.floats(place.row);
-      observations_.insert(observations_.end(), now.begin(), now.end());
-      if (observer_.masks()) keep_mask(place);
+      if (const std::uint8_t* mask = observer_.mask(i); mask && !any_valid(model_.distribution, mask)) {
+        throw RunError(fmt::format("{}: its mask leaves no valid action at step {} of episode {} of an evaluation",
+                                   task_.spec.id, place.length + 1, place.episode));
+      }
     }
-  }
-
-  void keep_mask(const Place& place) {
-    const std::uint8_t* mask = observer_.mask(place.row);
-    if (!any_valid(model_.distribution, mask)) {
-      throw RunError(fmt::format("{}: its mask leaves no valid action at step {} of episode {} of an evaluation",
-                                 task_.spec.id, place.length + 1, place.episode));
-    }
-    masks_.insert(masks_.end(), mask, mask + model_.distribution.mask_size());
   }
 
   void act() {
-    const std::uint8_t* masks = masks_.empty() ? nullptr : masks_.data();
-    const DistributionView<float> pi = inference_.policy(weights_, observations_);
+    const std::size_t dims = model_.distribution.dims();
+    choices_.clear();
     for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (task_.greedy) {
-        mode_action(model_.distribution, pi, i, action_, masks);
-      } else {
-        sample_action(model_.distribution, pi, i, places_[i].random, action_, log_prob_, masks);
-      }
-      to_env_action(model_, action_, places_[i].action);
+      choices_.push_back({task_.greedy ? nullptr : &places_[i].random,
+                          {action_.data() + i * dims, dims},
+                          {log_prob_.data() + i * dims, dims}});
+    }
+    policy_->see(parameters_of(weights_), {observer_.columns(), places_.size()});
+    policy_->forward(places_.size());
+    policy_->choose(choices_);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      to_env_action(model_, choices_[i].action, places_[i].action);
       places_[i].env->begin_step(places_[i].action);
     }
   }
 
-  void step(Place& place) {
+  void step(std::size_t i) {
+    Place& place = places_[i];
     const StepResult result = place.env->step(place.action);
-    observe(place);
-    const Fault fault = find_fault(result, static_cast<float>(result.reward), observer_.floats(place.row));
+    observe(i);
+    const Fault fault = find_fault(result, static_cast<float>(result.reward), observer_.finite(i));
     if (fault) return begin_again(place, fault);
     returns_[place.episode] += result.reward;
     success_[place.episode].add(result);
@@ -149,11 +154,10 @@ class Evaluator {
   std::vector<double> returns_;   // [episodes]
   std::vector<Success> success_;  // [episodes]
   Evaluation found_;
-  Inference inference_;
-  std::vector<float> observations_;  // [places, observation_size]
-  std::vector<std::uint8_t> masks_;  // [places, choices]; empty: none
+  std::unique_ptr<Policy<float>> policy_;
   Observer observer_;
-  std::vector<float> action_, log_prob_;  // [action_dims]
+  std::vector<float> action_, log_prob_;  // [places, action_dims]
+  std::vector<ActionRow> choices_;        // [places]
 };
 
 }  // namespace

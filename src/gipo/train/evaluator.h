@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "gipo/policy/model.h"
+#include "gipo/policy/weights.h"
 #include "gipo/run/records.h"
 
 namespace gipo {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <span>
 #include <string>
 
 #include "gipo/env/env.h"
@@ -26,19 +25,12 @@ inline constexpr std::int64_t kMostFaults = 10;
 // Why segments were rejected: "every segment was rejected (2 worker_died, 1 reward_not_finite); the last: ...".
 std::string in_words(const FaultCounts& faults, const std::string& last);
 
-inline bool all_finite(std::span<const float> values) {
-  for (const float v : values) {
-    if (!std::isfinite(v)) return false;
-  }
-  return true;
-}
-
-// Of one step. observation: as the policy would see it.
-inline Fault find_fault(const StepResult& step, float reward, std::span<const float> observation) {
+// Of one step. finite: the observation that it led to.
+inline Fault find_fault(const StepResult& step, float reward, bool finite) {
   if (step.fault == kWorkerDied) return {kWorkerDied, "the end of its worker"};
   if (step.fault) return {step.fault, "a simulation that broke down"};
   if (!std::isfinite(reward)) return kBadReward;
-  if (!all_finite(observation)) return kBadObservation;
+  if (!finite) return kBadObservation;
   return {};
 }
 

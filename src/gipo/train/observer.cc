@@ -1,6 +1,8 @@
 #include "gipo/train/observer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 
 #include "gipo/env/env.h"
 
@@ -13,25 +15,41 @@ Columns columns_of(const Fields& fields) {
   return all;
 }
 
+template <class T>
+bool all_finite(const std::byte* row, std::size_t values) {
+  const auto* v = reinterpret_cast<const T*>(row);
+  return std::all_of(v, v + values, [](T x) { return std::isfinite(static_cast<float>(x)); });
+}
+
 }  // namespace
 
 Observer::Observer(const Fields& fields, std::size_t envs)
-    : fields_(fields),
-      plain_(is_plain(fields)),
-      width_(policy_width(fields) + critic_width(fields)),
-      mask_(mask_field(fields)),
-      now_(columns_of(fields), {envs, envs, envs}),
-      encoded_(plain_ ? 0 : envs * width_),
-      row_(fields.size()) {}
+    : fields_(fields), mask_(mask_field(fields)), now_(columns_of(fields), {envs, envs, envs}), row_(fields.size()) {
+  for (std::size_t f = 0; f < fields.size(); ++f) columns_.push_back(now_.row(f, 0));
+}
 
 void Observer::observe(const Env& env, std::size_t i) {
   for (std::size_t f = 0; f < row_.size(); ++f) row_[f] = now_.row(f, i);
   env.observe(ObservationRow(row_));
-  if (!plain_) encode(fields_, FieldColumns(row_.data(), row_.size()), 1, encoded_.data() + i * width_);
 }
 
-const std::uint8_t* Observer::masks() const {
-  return mask_ < fields_.size() ? now_.values<std::uint8_t>(mask_).data() : nullptr;
+bool Observer::finite(std::size_t i) const {
+  for (std::size_t f = 0; f < fields_.size(); ++f) {
+    const DType type = fields_[f].dtype;
+    const std::size_t n = fields_[f].values();
+    if (type == DType::kFloat32 && !all_finite<float>(now_.row(f, i), n)) return false;
+    if (type == DType::kFloat64 && !all_finite<double>(now_.row(f, i), n)) return false;
+  }
+  return true;
+}
+
+const std::uint8_t* Observer::mask(std::size_t i) const {
+  return mask_ < fields_.size() ? reinterpret_cast<const std::uint8_t*>(now_.row(mask_, i)) : nullptr;
+}
+
+void Observer::move(std::size_t from, std::size_t to) {
+  if (from == to) return;
+  for (std::size_t f = 0; f < fields_.size(); ++f) std::memcpy(now_.row(f, to), now_.row(f, from), now_.row_bytes(f));
 }
 
 }  // namespace gipo

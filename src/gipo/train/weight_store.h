@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "gipo/policy/model.h"
+#include "gipo/policy/weights.h"
 
 namespace gipo {
 

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gipo/data/encode.h"
+#include "gipo/policy/distribution.h"
+#include "gipo/policy/model.h"
+#include "gipo/policy/weights.h"
+
+namespace gipo {
+
+class OnnxGraph;
+class RandomStream;
+
+// The parameters as a policy reads them. They lie outside it, in a learner or in published weights, and stay as they are
+// until nothing more is asked about them.
+template <class T>
+struct PolicyParameters {
+  std::span<const T> policy, critic;  // flat, as tensors() says
+  const ObservationScale* scale = nullptr;
+  // Two calls with one version mean the same numbers; negative: always others.
+  std::int64_t policy_version = -1, critic_version = -1;
+};
+PolicyParameters<float> parameters_of(const Weights& weights);
+
+// Observations, typed as the task gives them, in the order of ModelSpec::fields.
+struct PolicyInput {
+  FieldColumns columns;  // of `rows` observations each
+  std::size_t rows = 0;
+};
+
+// Where the action of one row goes. Without a random stream it is the most likely one, and log_prob may be empty.
+struct ActionRow {
+  RandomStream* random = nullptr;
+  std::span<float> action, log_prob;  // [dims]
+};
+
+template <class T>
+class Policy;
+
+// What the loss says of the rows of a forward; the policy turns it into the gradient by its parameters.
+template <class T>
+struct PolicyLoss {
+  const T* d_log_prob = nullptr;     // [rows, dims]
+  T entropy_coef = 0;                // weight of -entropy, per row
+  T kl_coef = 0;                     // weight of KL(other || this), per row
+  const Policy<T>* other = nullptr;  // where kl_coef is not zero: one of the same kind, after its forward
+};
+
+// A policy with its critic, as actors, the evaluator, learners, exports and Python know it: networks over parameters that
+// lie outside, and the distribution of actions that they lead to. Log-probs are given for each part of an action: where
+// parts depend on each other, each for what came before it.
+//
+//   see: encode, scale, what both share --+-> forward -> choose | log_prob, entropy -> policy_gradient
+//                                         +-> values                                -> value_gradient
+//
+// Keeps what its last calls found, in workspace made once. One thread at a time, but the two branches of the picture may
+// run side by side.
+template <class T>
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // The named parameters of a part, each with its place in the part's flat buffer: "policy.0.weight".
+  virtual std::vector<TensorSlice> tensors(Part part) const = 0;
+  virtual void initialise(Part part, std::span<T> parameters, RandomStream& random) const = 0;
+  // Brings parameters that an update moved too far back to where the distribution takes them.
+  virtual void constrain(std::span<T> policy) const = 0;
+
+  virtual void see(const PolicyParameters<T>& parameters, const PolicyInput& input) = 0;
+  // What another one of the same kind has just seen, with these parameters.
+  virtual void see_as(const PolicyParameters<T>& parameters, const Policy& other) = 0;
+
+  // The distributions of the first `rows` rows, which the next functions are about.
+  virtual void forward(std::size_t rows) = 0;
+  virtual void choose(std::span<const ActionRow> rows) = 0;  // one for each
+  // What the distributions are made of: valid until the next forward.
+  virtual DistributionView<T> distribution() const = 0;
+  // The rest is for those made with room to learn.
+  virtual void log_prob(const T* actions, T* out) const = 0;          // [rows, dims]
+  virtual void entropy(T* out) const = 0;                             // [rows]
+  virtual void kl_divergence(const Policy& other, T* out) const = 0;  // [rows] KL(other || this)
+  virtual void policy_gradient(const T* actions, const PolicyLoss<T>& loss, std::span<T> gradient) = 0;
+
+  // The critic's [rows] for all that was seen; valid until the next call.
+  virtual const T* values() = 0;
+  virtual void value_gradient(const T* d_values, std::size_t rows, std::span<T> gradient) = 0;
+
+  // The network of the policy in an ONNX graph: from the node `x`, scaled floats of observations, to one named `output`.
+  virtual void add_to(OnnxGraph& graph, std::span<const float> policy, std::string x,
+                      const std::string& output) const = 0;
+};
+
+// What a policy has room for.
+struct PolicyRoom {
+  std::size_t rows = 0;     // that are seen at once
+  std::size_t learned = 0;  // of these, the first, that log-probs and gradients are asked for; 0: none are
+  bool critic = true;       // whether values are asked for
+};
+
+// Of the kind that the spec asks for. MLPs are the one kind so far.
+template <class T>
+std::unique_ptr<Policy<T>> make_policy(const ModelSpec& spec, const PolicyRoom& room);
+
+// What that takes of memory, for floats: all that it holds, and what is needed for a moment to make the first weights.
+struct PolicyMemory {
+  double held = 0, at_first = 0;
+};
+PolicyMemory policy_memory(const ModelSpec& spec, const PolicyRoom& room);
+
+}  // namespace gipo
