@@ -36,6 +36,7 @@ Actor::Actor(ActorSpec spec, const Stop* stop)
                       Segment(spec_.segment_length, spec_.transition)});
     slots_.back().env->reset(derive_seed(seed, "env", number++));
   }
+  GIPO_CHECK(spec_.first_episode.empty() || spec_.first_episode.size() == slots_.size());
   for (std::size_t i = 0; i < spec_.first_episode.size(); ++i) slots_[i].episode_number = spec_.first_episode[i];
   if (spec_.env.saves_state) look();
 }

@@ -19,8 +19,8 @@ class Stop;
 // thread at a time; the same code serves lockstep and async, here and in other processes: see train/collect.h.
 class Actor {
  public:
-  // stop: where requested, waiting for an environment throws Interrupted; what was finished by then can be reported, and
-  // nothing else is to be asked of the actor.
+  // stop: where requested, waiting for an environment throws Interrupted; what was finished by then can be reported,
+  // and nothing else is to be asked of the actor.
   explicit Actor(ActorSpec spec, const Stop* stop = nullptr);
 
   std::size_t envs() const { return slots_.size(); }

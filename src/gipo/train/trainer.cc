@@ -140,9 +140,9 @@ void Trainer::set_scales() {
   }
 }
 
-// Rounds of one step by every environment, until `due` steps have been taken. Actors do not meet between two drains, and
-// what they finished is taken in their order: the number of threads cannot be seen in the result. Long collections are
-// drained on the way, which bounds what actors hold, and may end there when the run is to stop: false then.
+// Rounds of one step by every environment, until `due` steps have been taken. Actors do not meet between two reports,
+// which are taken in their order: the number of threads cannot be seen in the result. In long collections they report
+// on the way, which bounds what they hold; the run may stop there: false then.
 bool Trainer::collect(std::int64_t due) {
   const auto per_round = static_cast<std::int64_t>(plan_.envs());
   if (env_steps_ >= due) return true;

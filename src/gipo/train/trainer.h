@@ -43,9 +43,9 @@ struct TrainerHooks {
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.
 //
-//   Env::step -> Actor fills Segment -> ReplayBuffer -> Batch -> Learner (forward, advantage, multiplier, backward, AdamW)
-//      ^                                                                          |
-//      +---------------- Actor reads weights <- WeightStore <---------------------+
+//   Env::step -> Actor -> ActorReport of Segments -> Intake -> ReplayBuffer -> Batch -> Learner
+//      ^                                                                                  |
+//      +------------------- Actor reads weights <- WeightStore <--------------------------+
 class Trainer {
  public:
   Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks);
