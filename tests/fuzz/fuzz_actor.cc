@@ -1,8 +1,10 @@
 // An actor's state, of tasks of each kind. One that loads can go on collecting.
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
+#include "gipo/plan/plan.h"
 #include "gipo/replay/replay_buffer.h"
 #include "gipo/train/actor.h"
+#include "gipo/train/intake.h"
 
 namespace {
 
@@ -17,9 +19,7 @@ struct Setting {
         "fuzz.toml");
     loaded.config.env.id = task;
     plan = gipo::make_plan(loaded);
-    weights.policy.resize(plan.model.policy_parameters());
-    weights.critic.resize(plan.model.critic_parameters());
-    weights.scale = gipo::ObservationScale::identity(plan.env.observation_size);
+    weights = gipo::empty_weights(plan.model);
   }
   gipo::Plan plan;
   gipo::Weights weights;
@@ -35,7 +35,7 @@ const std::vector<Setting>& settings() {
 std::vector<std::string> valid_inputs() {
   std::vector<std::string> inputs;
   for (const Setting& setting : settings()) {
-    gipo::Actor actor(setting.plan, 0);
+    gipo::Actor actor(gipo::actor_spec(setting.plan, 0));
     actor.step(setting.weights, 0);
     gipo::ByteWriter out;
     actor.save(out);
@@ -46,15 +46,15 @@ std::vector<std::string> valid_inputs() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   for (const Setting& setting : settings()) {
-    gipo::Actor actor(setting.plan, 0);
+    gipo::Actor actor(gipo::actor_spec(setting.plan, 0));
     gipo::ReplayBuffer replay(setting.plan.replay_shape(), gipo::RandomStream(1));
-    std::vector<gipo::Episode> episodes;
+    gipo::Intake intake(replay, setting.plan.envs());
     gipo::ByteReader in({reinterpret_cast<const char*>(data), size});
     try {
       actor.load(in);
       for (int i = 0; i < 4; ++i) actor.step(setting.weights, 0);
       actor.cut(setting.weights);
-      actor.drain(replay, episodes);
+      intake.take(actor.report());
       gipo::ByteWriter out;
       replay.save(out);
       gipo::ByteReader again(out.bytes());

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "gipo/plan/plan.h"
 #include "gipo/replay/replay_buffer.h"
 #include "gipo/train/actor.h"
+#include "gipo/train/intake.h"
 
 namespace gipo {
 
@@ -14,12 +15,13 @@ class Collector {
   Collector(const std::string& id, std::size_t envs)
       : plan_(plan(id, envs)),
         weights_(initial_weights(plan_.model, RandomStream(1))),
-        actor_(plan_, 0),
-        replay_(plan_.replay_shape(), RandomStream(1)) {}
+        actor_(actor_spec(plan_, 0)),
+        replay_(plan_.replay_shape(), RandomStream(1)),
+        intake_(replay_, plan_.envs()) {}
   void step() {
     actor_.step(weights_, 0);
-    actor_.drain(replay_, episodes_);
-    episodes_.clear();
+    intake_.take(actor_.report());
+    intake_.arrived().episodes.clear();
   }
 
  private:
@@ -34,7 +36,7 @@ class Collector {
   Weights weights_;
   Actor actor_;
   ReplayBuffer replay_;
-  std::vector<Episode> episodes_;
+  Intake intake_;
 };
 
 }  // namespace gipo

@@ -80,7 +80,7 @@ double estimate_seconds(const Plan& plan) {
   TransitionSpec transition = plan.transition();
   transition.stored = true;
   const Batch batch(static_cast<std::size_t>(plan.config.learner.batch_size), transition);
-  Actor actor(plan, 0);
+  Actor actor(actor_spec(plan, 0));
   WeightStore store;
   store.publish(*learner);
   const auto seconds_of = [](auto&& work) {

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
 #include "gipo/io/bytes.h"
 #include "gipo/objective/advantage.h"
-#include "gipo/replay/replay_buffer.h"
 
 namespace gipo {
 
@@ -20,25 +21,25 @@ constexpr std::size_t kMostSpare = 2;  // segments kept for each environment: a 
 
 }  // namespace
 
-Actor::Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation, const Stop* stop)
-    : plan_(plan),
-      index_(index),
-      incarnation_(incarnation),
-      policy_(make_policy<float>(plan.model, {std::max(plan.envs_per_actor, plan.segment_length + 1)})),
-      observer_(plan.transition().observation, plan.envs_per_actor),
-      env_action_(plan.envs_per_actor * plan.env.action.dims()),
-      columns_(plan.model.fields.size()),
-      reward_(plan.segment_length) {
-  auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
-  if (incarnation > 0) seed = derive_seed(seed, "incarnation", incarnation);
-  std::size_t number = index * plan.envs_per_actor;
-  for (std::unique_ptr<Env>& env : make_envs(plan.env, plan.config.env, plan.config.env_options,
-                                             {plan.envs_per_actor, plan.workers, true, stop, number})) {
+Actor::Actor(ActorSpec spec, const Stop* stop)
+    : spec_(std::move(spec)),
+      policy_(make_policy<float>(spec_.model, {std::max(spec_.envs, spec_.segment_length + 1)})),
+      observer_(spec_.transition.observation, spec_.envs),
+      env_action_(spec_.envs * spec_.env.action.dims()),
+      columns_(spec_.model.fields.size()),
+      reward_(spec_.segment_length) {
+  std::uint64_t seed = spec_.seed;
+  if (spec_.incarnation > 0) seed = derive_seed(seed, "incarnation", spec_.incarnation);
+  std::size_t number = spec_.first_env;
+  for (std::unique_ptr<Env>& env :
+       make_envs(spec_.env, spec_.env_settings, spec_.env_options, {spec_.envs, spec_.workers, true, stop, number})) {
     slots_.push_back({std::move(env), RandomStream::derive(seed, "action", number),
-                      Segment(plan.segment_length, plan.transition())});
+                      Segment(spec_.segment_length, spec_.transition)});
     slots_.back().env->reset(derive_seed(seed, "env", number++));
   }
-  if (plan.env.saves_state) look();
+  GIPO_CHECK(spec_.first_episode.empty() || spec_.first_episode.size() == slots_.size());
+  for (std::size_t i = 0; i < spec_.first_episode.size(); ++i) slots_[i].episode_number = spec_.first_episode[i];
+  if (spec_.env.saves_state) look();
 }
 
 void Actor::look() {
@@ -49,11 +50,12 @@ void Actor::look() {
   }
 }
 
-void Actor::number_episodes(std::span<const std::int64_t> next) {
-  for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].episode_number += next[i];
+std::size_t Actor::number_of(const Slot& slot) const {
+  return spec_.first_env + static_cast<std::size_t>(&slot - slots_.data());
 }
 
 void Actor::step(const Weights& weights, std::int64_t env_steps) {
+  if (reported_) reuse_report();
   if (!looked_) look();
   choose_actions(weights);
   try {
@@ -69,21 +71,20 @@ void Actor::step(const Weights& weights, std::int64_t env_steps) {
 void Actor::close_ended(const Weights& weights) {
   for (Slot& slot : slots_) {
     const Segment& s = slot.open;
-    if (s.length == plan_.segment_length || s.terminated || s.truncated) close(slot, weights);
+    if (s.length == spec_.segment_length || s.terminated || s.truncated) close(slot, weights);
   }
 }
 
 // All actions first: environments in other processes work at the same time.
 void Actor::choose_actions(const Weights& weights) {
-  const std::size_t dims = plan_.env.action.dims();
+  const std::size_t dims = spec_.env.action.dims();
   choices_.clear();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     Segment& s = slot.open;
-    if (const std::uint8_t* mask = observer_.mask(i); mask && !any_valid(plan_.model.distribution, mask)) {
+    if (const std::uint8_t* mask = observer_.mask(i); mask && !any_valid(spec_.model.distribution, mask)) {
       throw RunError(fmt::format("environment {} ({}): its mask leaves no valid action at step {} of episode {}",
-                                 index_ * plan_.envs_per_actor + i, plan_.env.id, slot.episode_length + 1,
-                                 slot.episode_number));
+                                 number_of(slot), spec_.env.id, slot.episode_length + 1, slot.episode_number));
     }
     const auto row = [&](std::span<float> values) { return values.subspan(s.length * dims, dims); };
     choices_.push_back({&slot.action_random, row(s.action()), row(s.log_prob())});
@@ -93,7 +94,7 @@ void Actor::choose_actions(const Weights& weights) {
   policy_->choose(choices_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const std::span<double> env_action(env_action_.data() + i * dims, dims);
-    to_env_action(plan_.model, choices_[i].action, env_action);
+    to_env_action(spec_.model, choices_[i].action, env_action);
     slots_[i].env->begin_step(env_action);
   }
 }
@@ -101,19 +102,19 @@ void Actor::choose_actions(const Weights& weights) {
 void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_steps) {
   Slot& slot = slots_[i];
   Segment& s = slot.open;
-  const std::size_t dims = plan_.env.action.dims(), t = s.length;
+  const std::size_t dims = spec_.env.action.dims(), t = s.length;
   if (t == 0) s.first_env_step = static_cast<double>(env_steps);
   const StepResult result = slot.env->step({env_action_.data() + i * dims, dims});
-  ++steps_;
+  ++report_.steps;
 
   keep_observation(s, t, i);
   observer_.observe(*slot.env, i);
-  const auto reward = static_cast<float>(result.reward * plan_.config.env.reward_scale);
+  const auto reward = static_cast<float>(result.reward * spec_.env_settings.reward_scale);
   if (const Fault fault = find_fault(result, reward, observer_.finite(i))) return drop_segment(i, fault);
   keep_observation(s, t + 1, i);
   s.reward()[t] = reward;
-  if (plan_.config.env.normalise_rewards) {
-    slot.discounted = plan_.config.advantage.gamma * slot.discounted + static_cast<double>(reward);
+  if (spec_.env_settings.normalise_rewards) {
+    slot.discounted = spec_.advantage.gamma * slot.discounted + static_cast<double>(reward);
     s.discounted[t] = static_cast<float>(slot.discounted);
   }
   s.version()[t] = weights.version;
@@ -125,9 +126,9 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   slot.success.add(result);
   ++slot.episode_length;
   if (!result.terminated && !result.truncated) return;
-  episodes_.push_back({index_ * plan_.envs_per_actor + i, slot.episode_number++, slot.episode_return,
-                       slot.episode_length, env_steps + static_cast<std::int64_t>(plan_.envs()), weights.version,
-                       result.terminated, slot.success});
+  report_.episodes.push_back({number_of(slot), slot.episode_number++, slot.episode_return, slot.episode_length,
+                              env_steps + static_cast<std::int64_t>(spec_.envs_of_run), weights.version,
+                              result.terminated, slot.success});
   begin_episode(i);
   if (!observer_.finite(i)) drop_segment(i, kBadStart);
 }
@@ -151,15 +152,12 @@ void Actor::begin_episode(std::size_t i) {
 void Actor::drop_segment(std::size_t i, Fault why) {
   Slot& slot = slots_[i];
   do {
-    ++rejected_;
-    ++faults_[why.name];
-    last_fault_ =
-        fmt::format("environment {} ({}) gave {} ({}), at step {} of episode {}", index_ * plan_.envs_per_actor + i,
-                    plan_.env.id, why.text, why.name, slot.episode_length + 1, slot.episode_number);
-    if (why.name == kWorkerDied) {
-      last_fault_ += ": " + slot.env->last_death();
-    } else if (++slot.faults >= kMostFaults) {
-      throw RunError(fmt::format("{}: {} times in a row without one whole segment", last_fault_, slot.faults));
+    std::string text = fmt::format("environment {} ({}) gave {} ({}), at step {} of episode {}", number_of(slot),
+                                   spec_.env.id, why.text, why.name, slot.episode_length + 1, slot.episode_number);
+    if (why.name == kWorkerDied) text += ": " + slot.env->last_death();
+    report_.rejections.add(why.name, text);
+    if (why.name != kWorkerDied && ++slot.faults >= kMostFaults) {
+      throw RunError(fmt::format("{}: {} times in a row without one whole segment", text, slot.faults));
     }
     // The segment that just ended with the episode before is whole: only an open one is dropped.
     if (!slot.open.terminated && !slot.open.truncated) slot.open.clear();
@@ -170,6 +168,7 @@ void Actor::drop_segment(std::size_t i, Fault why) {
 }
 
 void Actor::cut(const Weights& weights) {
+  if (reported_) reuse_report();
   for (Slot& slot : slots_) {
     if (slot.open.length > 0) close(slot, weights);
   }
@@ -177,16 +176,22 @@ void Actor::cut(const Weights& weights) {
 
 void Actor::close(Slot& slot, const Weights& weights) {
   Segment& s = slot.open;
-  s.actor = index_ * plan_.envs_per_actor + static_cast<std::size_t>(&slot - slots_.data());
+  s.actor = number_of(slot);
   slot.faults = 0;
-  s.incarnation = incarnation_;
+  s.incarnation = spec_.incarnation;
   s.sequence = slot.sequence++;
-  s.env_step_stride = static_cast<double>(plan_.envs());
+  s.env_step_stride = static_cast<double>(spec_.envs_of_run);
   s.sum_observations();
-  if (plan_.config.env.normalise_rewards) s.discounted_sums.set({s.discounted.data(), s.length});
-  if (plan_.config.advantage.mode == AdvantageMode::kStored) make_advantages(s, weights);
-  if (spare_.empty()) spare_.emplace_back(plan_.segment_length, plan_.transition());
-  finished_.push_back(std::move(s));
+  if (spec_.env_settings.normalise_rewards) s.discounted_sums.set({s.discounted.data(), s.length});
+  if (spec_.advantage.mode == AdvantageMode::kStored) make_advantages(s, weights);
+  if (!s.finite()) {
+    report_.rejections.add(
+        "segment_not_finite",
+        fmt::format("a segment of environment {} held a log-prob or value that is not finite", s.actor));
+    return s.clear();
+  }
+  if (spare_.empty()) spare_.emplace_back(spec_.segment_length, spec_.transition);
+  report_.segments.push_back(std::move(s));
   s = std::move(spare_.back());
   spare_.pop_back();
   s.clear();
@@ -197,7 +202,7 @@ void Actor::make_advantages(Segment& s, const Weights& weights) {
   s.locate_observation(0, std::span<const std::byte*>(columns_));
   policy_->see(parameters_of(weights), {columns_, rows});
   std::copy_n(policy_->values(), rows, s.value.data());
-  const AdvantageOptions& o = plan_.config.advantage;
+  const AdvantageOptions& o = spec_.advantage;
   const RewardScale scale = reward_scale(s, weights);
   std::transform(s.reward().begin(), s.reward().begin() + static_cast<std::ptrdiff_t>(s.length), reward_.begin(),
                  [&](float r) { return scale.apply(r); });
@@ -207,43 +212,38 @@ void Actor::make_advantages(Segment& s, const Weights& weights) {
 
 // The segment's own returns count too: at the start of a run there are no others.
 RewardScale Actor::reward_scale(const Segment& s, const Weights& weights) {
-  if (!plan_.config.env.normalise_rewards) return {};
+  if (!spec_.env_settings.normalise_rewards) return {};
   returns_ = weights.returns;
   returns_.add(s.discounted_sums);
   return RewardScale(returns_);
 }
 
-void Actor::drain(ReplayBuffer& replay, std::vector<Episode>& episodes) {
-  for (Segment& s : finished_) {
-    if (s.finite()) {
-      if (!replay.insert(s)) {
-        throw RunError(
-            fmt::format("segment {} of environment {} was in the replay before: its state is not of this run",
-                        s.sequence, s.actor));
-      }
-    } else {
-      ++rejected_;
-      ++faults_["segment_not_finite"];
-      last_fault_ = fmt::format("a segment of environment {} held a log-prob or value that is not finite", s.actor);
-    }
+const ActorReport& Actor::report() {
+  if (reported_) reuse_report();
+  reported_ = true;
+  report_.actor = spec_.first_env;
+  report_.incarnation = spec_.incarnation;
+  report_.sequence = next_report_++;
+  return report_;
+}
+
+void Actor::reuse_report() {
+  reported_ = false;
+  for (Segment& s : report_.segments) {
     if (spare_.size() < kMostSpare * slots_.size()) spare_.push_back(std::move(s));
   }
-  finished_.clear();
-  episodes.insert(episodes.end(), episodes_.begin(), episodes_.end());
-  episodes_.clear();
+  report_.segments.clear();
+  report_.episodes.clear();
+  report_.rejections.clear();
+  report_.steps = 0;
 }
 
 void Actor::leave() {
   for (const Slot& slot : slots_) slot.env->leave();
 }
 
-void Actor::take_faults(FaultCounts& counts) {
-  for (const auto& [name, count] : faults_) counts[name] += count;
-  faults_.clear();
-}
-
 void Actor::save(ByteWriter& out) const {
-  out.value(incarnation_);
+  out.value(spec_.incarnation);
   out.array(std::span<const float>(observer_.plain()));
   for (const Slot& slot : slots_) {
     slot.env->save_state(out);
@@ -259,7 +259,7 @@ void Actor::save(ByteWriter& out) const {
 }
 
 void Actor::load(ByteReader& in) {
-  incarnation_ = in.value<std::uint64_t>();
+  spec_.incarnation = in.value<std::uint64_t>();
   in.array_into(observer_.plain());
   for (Slot& slot : slots_) {
     slot.env->load_state(in);
@@ -279,8 +279,8 @@ void Actor::load(ByteReader& in) {
 bool Actor::can_go_on(const Slot& slot) const {
   const Segment& s = slot.open;
   const auto count = [](std::int64_t v) { return v >= 0 && v <= std::int64_t{1} << 62; };
-  return slot.env->running() && s.length < plan_.segment_length && !s.terminated && !s.truncated &&
-         possible_choices(plan_.model.distribution.choices, {s.action().data(), s.length * plan_.env.action.dims()}) &&
+  return slot.env->running() && s.length < spec_.segment_length && !s.terminated && !s.truncated &&
+         possible_choices(spec_.model.distribution.choices, {s.action().data(), s.length * spec_.env.action.dims()}) &&
          std::isfinite(slot.discounted) && count(slot.episode_length) && count(slot.episode_number) &&
          count(slot.faults) && slot.sequence <= std::uint64_t{1} << 62;
 }

@@ -2,48 +2,37 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "gipo/data/segment.h"
 #include "gipo/env/env.h"
-#include "gipo/plan/plan.h"
 #include "gipo/policy/policy.h"
-#include "gipo/run/records.h"
-#include "gipo/train/faults.h"
+#include "gipo/train/actor_report.h"
+#include "gipo/train/actor_spec.h"
 #include "gipo/train/observer.h"
 
 namespace gipo {
 
-class ReplayBuffer;
+class Stop;
 
 // Steps several environments together, one inference for all, and fills one segment per environment. Owned by one
-// thread at a time; the same code serves lockstep and async.
+// thread at a time; the same code serves lockstep and async, here and in other processes: see train/collect.h.
 class Actor {
  public:
-  // incarnation: how often the run was resumed without its actors' state; each has random streams of its own.
-  // stop: where requested, waiting for an environment throws Interrupted; what was finished by then can be drained, and
-  // nothing else is to be asked of the actor.
-  Actor(const Plan& plan, std::size_t index, std::uint64_t incarnation = 0, const Stop* stop = nullptr);
+  // stop: where requested, waiting for an environment throws Interrupted; what was finished by then can be reported,
+  // and nothing else is to be asked of the actor.
+  explicit Actor(ActorSpec spec, const Stop* stop = nullptr);
 
   std::size_t envs() const { return slots_.size(); }
-  // The number of the episode that an environment is in; set where an earlier run left off.
+  // The number of the episode that an environment is in.
   std::int64_t episode(std::size_t env) const { return slots_[env].episode_number; }
-  void number_episodes(std::span<const std::int64_t> next);  // [envs]
   // Steps every environment once. env_steps: of the whole run, before this round.
   void step(const Weights& weights, std::int64_t env_steps);
   // Ends all open segments here, as at the end of a rollout.
   void cut(const Weights& weights);
-  // Hands over the finished segments, in order; those with a number that is not finite are rejected and counted.
-  void drain(ReplayBuffer& replay, std::vector<Episode>& episodes);
-  std::int64_t steps() const { return steps_; }  // of all its environments, by this object
-  // Segments rejected since this was last asked.
-  std::uint64_t take_rejected() { return std::exchange(rejected_, 0); }
-  const std::string& last_fault() const { return last_fault_; }  // why the last one was rejected
-  // How often each kind of fault rejected one since this was last asked, added to `counts`.
-  void take_faults(FaultCounts& counts);
+  // What was finished since the last report, in order. Good until the next call of step, cut or report, which uses its
+  // buffers again.
+  const ActorReport& report();
 
   // Nothing will be asked again: processes of its environments may end, which its destructor waits for.
   void leave();
@@ -78,9 +67,10 @@ class Actor {
   // What was observed last of environment i, as row `row` of its segment.
   void keep_observation(Segment& s, std::size_t row, std::size_t i);
 
-  const Plan& plan_;
-  std::size_t index_;
-  std::uint64_t incarnation_;
+  std::size_t number_of(const Slot& slot) const;  // in the run
+  void reuse_report();
+
+  ActorSpec spec_;
   std::vector<Slot> slots_;
   std::unique_ptr<Policy<float>> policy_;
   Observer observer_;
@@ -90,12 +80,10 @@ class Actor {
   std::vector<float> reward_;              // [segment_length] of a segment, scaled
   RunningMoments returns_{1};
   bool looked_ = false;
-  std::vector<Segment> finished_, spare_;
-  std::vector<Episode> episodes_;
-  std::int64_t steps_ = 0;
-  std::uint64_t rejected_ = 0;
-  std::string last_fault_;
-  FaultCounts faults_;
+  std::vector<Segment> spare_;
+  ActorReport report_;
+  bool reported_ = false;          // what is in it was handed over
+  std::uint64_t next_report_ = 0;  // not saved: marks of reports are not either
 };
 
 }  // namespace gipo

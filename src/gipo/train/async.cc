@@ -34,12 +34,7 @@ struct Shared {
   };
   ClosableQueue<Examination> evaluations, results;
 
-  // Held while segments enter the replay, so that a checkpoint has each with the line of its episode or neither.
   std::mutex mutex;
-  std::vector<Episode> episodes;
-  std::uint64_t rejected = 0;
-  FaultCounts faults;
-  std::string last_fault;
   std::exception_ptr error;  // the first
 
   void stop() {
@@ -64,30 +59,6 @@ struct Shared {
   }
 };
 
-void act(Actor& actor, const WeightStore& store, ReplayBuffer& replay, Shared& shared) {
-  const auto steps = static_cast<std::int64_t>(actor.envs());
-  bool interrupted = false;
-  while (!interrupted && shared.pacer.wait_to_collect()) {
-    const std::int64_t before = shared.pacer.begin_steps(steps), counted = actor.steps();
-    try {
-      actor.step(*store.get(), before);
-    } catch (const Interrupted&) {  // what was finished counts
-      interrupted = true;
-    }
-    {
-      const std::lock_guard lock(shared.mutex);
-      actor.drain(replay, shared.episodes);
-      if (const std::uint64_t rejected = actor.take_rejected(); rejected > 0) {
-        shared.rejected += rejected;
-        shared.last_fault = actor.last_fault();
-      }
-      actor.take_faults(shared.faults);
-    }
-    // After the drain: an update that waited for these steps must find their segments.
-    shared.pacer.end_steps(actor.steps() - counted);
-  }
-}
-
 template <class F>
 void start_thread(std::vector<std::jthread>& threads, std::size_t wanted, F&& work) {
   try {
@@ -98,13 +69,13 @@ void start_thread(std::vector<std::jthread>& threads, std::size_t wanted, F&& wo
   }
 }
 
-void prepare_batches(std::int64_t next, ReplayBuffer& replay, Shared& shared) {
+void prepare_batches(std::int64_t next, ReplayBuffer& replay, Intake& intake, Shared& shared) {
   for (; shared.pacer.wait_to_update(next); ++next) {
     const std::optional<Batch*> batch = shared.free_batches.pop();
     if (!batch) return;
     if (!replay.sample(**batch)) {
-      const std::lock_guard lock(shared.mutex);
-      throw RunError("the replay is empty after the warm-up: " + in_words(shared.faults, shared.last_fault));
+      const auto held = intake.hold();
+      throw RunError("the replay is empty after the warm-up: " + in_words(intake.arrived().rejections));
     }
     if (!shared.ready_batches.push(*batch)) return;
   }
@@ -119,8 +90,6 @@ void Trainer::run_async() {
       std::max(static_cast<std::int64_t>(4 * plan_.env_steps_per_update), 2 * static_cast<std::int64_t>(plan_.envs()));
   Shared shared(plan_, slack, actors_stop_);
   shared.pacer.start_at(env_steps_, learner_->version());
-  shared.rejected = rejected_;
-  shared.faults = faults_;
   std::vector<Batch> batches(2, Batch(batch_size, plan_.transition()));
   for (Batch& batch : batches) shared.free_batches.push(&batch);
 
@@ -129,9 +98,10 @@ void Trainer::run_async() {
   std::vector<std::jthread> threads;
   shared.guard([&] {
     for (const auto& actor : actors_) {
-      start_thread(threads, wanted, [&] { shared.guard([&] { act(*actor, store_, replay_, shared); }); });
+      start_thread(threads, wanted,
+                   [&] { shared.guard([&] { gipo::collect(*actor, store_, intake_, shared.pacer, actors_stop_); }); });
     }
-    start_thread(threads, wanted, [&] { shared.guard([&] { prepare_batches(first, replay_, shared); }); });
+    start_thread(threads, wanted, [&] { shared.guard([&] { prepare_batches(first, replay_, intake_, shared); }); });
     start_thread(threads, wanted, [&] {
       shared.guard([&] {
         while (std::optional<Shared::Examination> e = shared.evaluations.pop()) {
@@ -151,13 +121,10 @@ void Trainer::run_async() {
     evaluating = false;
   };
   const auto begin_evaluation = [&] { evaluating = shared.evaluations.push({env_steps_, current_weights(), {}}); };
-  // With the mutex held.
-  const auto take_reports = [&] {
+  // With the intake held.
+  const auto take_all = [&] {
     env_steps_ = shared.pacer.env_steps();
-    rejected_ = shared.rejected;
-    faults_ = shared.faults;
-    last_fault_ = shared.last_fault;
-    take_episodes(shared.episodes);
+    take_arrived();
     take_evaluation(shared.results.try_pop());
   };
   shared.guard([&] {
@@ -166,8 +133,8 @@ void Trainer::run_async() {
     while (!finished() && !interrupted() && !shared.ready_batches.closed()) {
       const std::optional<Batch*> batch = shared.ready_batches.pop_within(kLook);
       {
-        const std::lock_guard lock(shared.mutex);
-        take_reports();
+        const auto held = intake_.hold();
+        take_all();
       }
       if (!batch && learner_->version() == 0) show_progress(0, nullptr);
       if (!batch) continue;
@@ -177,8 +144,8 @@ void Trainer::run_async() {
       shared.pacer.updated(learner_->version());
       if (evaluation_due() && evaluating) take_evaluation(shared.results.pop());
       if (checkpoint_due() && !evaluating) {
-        const std::lock_guard lock(shared.mutex);
-        take_reports();
+        const auto held = intake_.hold();
+        take_all();
         submit_checkpoint(false);
       }
       if (evaluation_due()) begin_evaluation();
@@ -186,7 +153,7 @@ void Trainer::run_async() {
   });
   shared.stop();
   threads.clear();  // joins
-  take_reports();
+  take_all();
   if (shared.error) std::rethrow_exception(shared.error);
 }
 

@@ -22,8 +22,18 @@ inline constexpr Fault kBadStart{"start_not_finite", "a first observation that i
 // In a row, of one environment, after which the run ends. Of workers, env.max_deaths says how many deaths are too many.
 inline constexpr std::int64_t kMostFaults = 10;
 
-// Why segments were rejected: "every segment was rejected (2 worker_died, 1 reward_not_finite); the last: ...".
-std::string in_words(const FaultCounts& faults, const std::string& last);
+// Segments that were dropped because of faults.
+struct Rejections {
+  std::uint64_t count = 0;
+  FaultCounts by_name;
+  std::string last;  // in words: why the last one was
+
+  void add(const char* name, std::string why);
+  void add(const Rejections& later);
+  void clear();
+};
+// "every segment was rejected (2 worker_died, 1 reward_not_finite); the last: ...".
+std::string in_words(const Rejections& rejections);
 
 // Of one step. finite: the observation that it led to.
 inline Fault find_fault(const StepResult& step, float reward, bool finite) {

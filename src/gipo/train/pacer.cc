@@ -13,22 +13,19 @@ void Pacer::start_at(std::int64_t env_steps, std::int64_t updates) {
   updates_ = updates;
 }
 
-bool Pacer::wait_to_collect() {
+std::optional<std::int64_t> Pacer::begin(std::int64_t steps) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return stopped_ || free_ || begun_ < due_(updates_) + slack_; });
-  return !stopped_;
-}
-
-std::int64_t Pacer::begin_steps(std::int64_t steps) {
-  const std::lock_guard lock(mutex_);
+  if (stopped_) return std::nullopt;
   begun_ += steps;
   return begun_ - steps;
 }
 
-void Pacer::end_steps(std::int64_t steps) {
+void Pacer::end(std::int64_t leased, std::int64_t taken) {
   {
     const std::lock_guard lock(mutex_);
-    finished_ += steps;
+    begun_ -= leased - taken;
+    finished_ += taken;
   }
   changed_.notify_all();
 }

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
+
+#include "gipo/train/collect.h"
 
 namespace gipo {
 
-// Holds actors and learner of an async run to the dial: env steps may run ahead of what is due by `slack` (plus the
-// steps that are under way), and an update waits for the env steps it is due. One of the two may always go on, so they
+// Holds actors and learner of an async run to the dial: env steps may run ahead of what is due by `slack` (plus one
+// round of an actor), and an update waits for the env steps it is due. One of the two may always go on, so they
 // never wait for each other. Any thread may call any function.
-class Pacer {
+class Pacer : public StepLease {
  public:
   // due(u): environment steps that update u needs. free: actors never wait.
   Pacer(std::function<std::int64_t(std::int64_t)> due, std::int64_t slack, bool free);
@@ -18,12 +21,10 @@ class Pacer {
   // Where a resumed run stands, before anyone waits.
   void start_at(std::int64_t env_steps, std::int64_t updates);
 
-  // Before a round of environment steps; false once stopped.
-  bool wait_to_collect();
-  // Counts steps before they are taken: the bound holds whatever the number of actors. Returns the count before.
-  std::int64_t begin_steps(std::int64_t steps);
+  // Counts steps before they are taken, so that the bound holds whatever the number of actors. None once stopped.
+  std::optional<std::int64_t> begin(std::int64_t steps) override;
+  void end(std::int64_t leased, std::int64_t taken) override;
   // Before update u; false once stopped. Finished steps are what counts here.
-  void end_steps(std::int64_t steps);
   bool wait_to_update(std::int64_t update);
   void updated(std::int64_t updates_done);
   void stop();

@@ -37,13 +37,10 @@ void run_paced(const Pace& p, Pacer& pacer, Outcome& outcome) {
   std::vector<std::jthread> actors;
   for (int i = 0; i < p.actors; ++i) {
     actors.emplace_back([&] {
-      while (pacer.wait_to_collect()) {
-        const std::int64_t before = pacer.begin_steps(p.steps);
-        // Each of the others may have passed the same wait.
-        const std::int64_t most = due(p, outcome.updates.load()) + p.slack + (p.actors - 1) * p.steps;
-        if (before >= most) ++outcome.too_far;
+      while (const std::optional<std::int64_t> before = pacer.begin(p.steps)) {
+        if (*before >= due(p, outcome.updates.load()) + p.slack) ++outcome.too_far;
         std::this_thread::yield();
-        pacer.end_steps(p.steps);
+        pacer.end(p.steps, p.steps);
       }
     });
   }
@@ -69,64 +66,76 @@ TEST(Pacer, BoundHoldsAndNobodyWaitsForever) {
     EXPECT_EQ(outcome.updates, p.updates);
     EXPECT_EQ(outcome.too_far, 0) << "env steps ran ahead of the bound, pace " << p.steps_per_update;
     EXPECT_EQ(outcome.too_early, 0) << "an update came before its env steps, pace " << p.steps_per_update;
-    EXPECT_LE(pacer.env_steps(), due(p, p.updates) + p.slack + p.actors * p.steps);
+    EXPECT_LE(pacer.env_steps(), due(p, p.updates) + p.slack + p.steps);
   }
 }
 
 TEST(Pacer, CollectingStopsAtTheSlackAndGoesOnWithAnUpdate) {
   Pacer pacer([](std::int64_t u) { return 10 + 5 * u; }, 4, false);
   for (std::int64_t taken = 0; taken < 10 + 4; ++taken) {
-    ASSERT_TRUE(pacer.wait_to_collect());
-    EXPECT_EQ(pacer.begin_steps(1), taken);
-    pacer.end_steps(1);
+    EXPECT_EQ(pacer.begin(1), taken);
+    pacer.end(1, 1);
   }
-  auto waiting = std::async(std::launch::async, [&] { return pacer.wait_to_collect(); });
+  auto waiting = std::async(std::launch::async, [&] { return pacer.begin(1); });
   EXPECT_EQ(waiting.wait_for(30ms), std::future_status::timeout) << "beyond the slack";
   pacer.updated(1);
-  EXPECT_TRUE(waiting.get());
+  EXPECT_EQ(waiting.get(), 14);
+}
+
+TEST(Pacer, StepsOfAnActorThatWasLostAreTakenByOthers) {
+  Pacer pacer([](std::int64_t) { return 8; }, 0, false);
+  EXPECT_EQ(pacer.begin(8), 0);  // by one that dies after 3 of them
+  auto other = std::async(std::launch::async, [&] { return pacer.begin(8); });
+  EXPECT_EQ(other.wait_for(30ms), std::future_status::timeout) << "all that are due are begun";
+  pacer.end(8, 3);
+  EXPECT_EQ(other.get(), 3);
+  pacer.end(8, 8);
+  EXPECT_TRUE(pacer.wait_to_update(0));
+  EXPECT_EQ(pacer.env_steps(), 11);
 }
 
 TEST(Pacer, UpdateWaitsForFinishedStepsNotForBegunOnes) {
   Pacer pacer([](std::int64_t) { return 8; }, 100, false);
-  pacer.begin_steps(8);
+  EXPECT_EQ(pacer.begin(8), 0);
   auto waiting = std::async(std::launch::async, [&] { return pacer.wait_to_update(0); });
   EXPECT_EQ(waiting.wait_for(30ms), std::future_status::timeout);
   EXPECT_EQ(pacer.env_steps(), 0);
-  pacer.end_steps(8);
+  pacer.end(8, 8);
   EXPECT_TRUE(waiting.get());
   EXPECT_EQ(pacer.env_steps(), 8);
 }
 
 TEST(Pacer, StopWakesAllWhoWait) {
   Pacer pacer([](std::int64_t) { return 10; }, 0, false);
-  pacer.begin_steps(10);  // and never ends them: both sides wait
+  EXPECT_EQ(pacer.begin(10), 0);  // and never ends them: both sides wait
   std::vector<std::future<bool>> waiting;
   for (int i = 0; i < 2; ++i) {
-    waiting.push_back(std::async(std::launch::async, [&] { return pacer.wait_to_collect(); }));
+    waiting.push_back(std::async(std::launch::async, [&] { return pacer.begin(1).has_value(); }));
     waiting.push_back(std::async(std::launch::async, [&] { return pacer.wait_to_update(0); }));
   }
   for (const auto& w : waiting) EXPECT_EQ(w.wait_for(10ms), std::future_status::timeout);
   pacer.stop();
   for (auto& w : waiting) EXPECT_FALSE(w.get());
-  EXPECT_FALSE(pacer.wait_to_collect());
+  EXPECT_FALSE(pacer.begin(1));
   EXPECT_FALSE(pacer.wait_to_update(0));
 }
 
 TEST(Pacer, FreeRunWaitsForTheWarmUpAlone) {
   Pacer pacer([](std::int64_t u) { return 10 + 1000 * u; }, 0, true);
   auto collecting = std::async(std::launch::async, [&] {
-    for (int i = 0; i < 50 && pacer.wait_to_collect(); ++i) pacer.begin_steps(1);
+    for (int i = 0; i < 50 && pacer.begin(1); ++i) {
+    }
   });
   if (collecting.wait_for(600s) != std::future_status::ready) pacer.stop();
   collecting.get();
-  ASSERT_EQ(pacer.begin_steps(0), 50) << "actors never wait";
+  ASSERT_EQ(pacer.begin(0), 50) << "actors never wait";
   auto waiting = std::async(std::launch::async, [&] { return pacer.wait_to_update(0); });
   EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout) << "updates wait for the warm-up";
-  pacer.end_steps(10);
+  pacer.end(10, 10);
   EXPECT_TRUE(waiting.get());
   EXPECT_TRUE(pacer.wait_to_update(500)) << "and for nothing else";
   pacer.stop();
-  EXPECT_FALSE(pacer.wait_to_collect());
+  EXPECT_FALSE(pacer.begin(1));
 }
 
 }  // namespace

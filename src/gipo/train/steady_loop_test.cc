@@ -8,8 +8,10 @@
 
 #include "gipo/core/thread_pool.h"
 #include "gipo/learner/learner.h"
+#include "gipo/plan/plan.h"
 #include "gipo/replay/replay_buffer.h"
 #include "gipo/train/actor.h"
+#include "gipo/train/intake.h"
 #include "gipo/train/weight_store.h"
 
 namespace {
@@ -66,15 +68,15 @@ TEST_P(SteadyLoop, AllocatesNothing) {
   ReplayBuffer replay(plan.replay_shape(), RandomStream(2));
   WeightStore store;
   store.publish(*learner);
-  Actor actor(plan, 0);
+  Actor actor(actor_spec(plan, 0));
+  Intake intake(replay, plan.envs());
   Batch batch(64, plan.transition());
   RunningMoments moments(plan.env.observation_size);
-  std::vector<Episode> episodes;
   const auto turn = [&] {
     for (int i = 0; i < 4; ++i) {
       actor.step(*store.get(), 0);
-      actor.drain(replay, episodes);
-      episodes.clear();
+      intake.take(actor.report());
+      intake.arrived().episodes.clear();
     }
     if (!replay.sample(batch)) return;
     replay.copy_moments(moments);

@@ -37,12 +37,13 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
       actors_stop_(hooks_.stop),
       pool_(plan.config.run.mode == RunMode::kLockstep ? static_cast<std::size_t>(plan.config.run.threads) : 1),
       replay_(plan.replay_shape(), RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "replay")),
+      intake_(replay_, plan.envs()),
       learner_(make_learner(plan.learner_setup(),
                             RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "weights"), pool_)),
       moments_(plan.env.observation_size),
       checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
   for (std::size_t i = 0; i < plan.actors; ++i) {
-    actors_.push_back(std::make_unique<Actor>(plan, i, incarnation_, &actors_stop_));
+    actors_.push_back(std::make_unique<Actor>(actor_spec(plan, i), &actors_stop_));
   }
   recent_.reserve(kRecentEpisodes);
   recent_success_.reserve(kRecentEpisodes);
@@ -119,8 +120,7 @@ void Trainer::run_lockstep() {
     if (!collect(plan_.env_steps_due(learner_->version()))) break;
     if (!plan_.on_policy()) set_scales();
     if (!replay_.sample(batch)) {
-      throw RunError(
-          fmt::format("the replay is empty after {} env steps: {}", env_steps_, in_words(faults_, last_fault_)));
+      throw RunError(fmt::format("the replay is empty after {} env steps: {}", env_steps_, in_words(rejections_)));
     }
     update(batch);
     if (evaluation_due()) evaluate_now();
@@ -140,9 +140,9 @@ void Trainer::set_scales() {
   }
 }
 
-// Rounds of one step by every environment, until `due` steps have been taken. Actors do not meet between two drains, and
-// what they finished is taken in their order: the number of threads cannot be seen in the result. Long collections are
-// drained on the way, which bounds what actors hold, and may end there when the run is to stop: false then.
+// Rounds of one step by every environment, until `due` steps have been taken. Actors do not meet between two reports,
+// which are taken in their order: the number of threads cannot be seen in the result. In long collections they report
+// on the way, which bounds what they hold; the run may stop there: false then.
 bool Trainer::collect(std::int64_t due) {
   const auto per_round = static_cast<std::int64_t>(plan_.envs());
   if (env_steps_ >= due) return true;
@@ -168,8 +168,6 @@ bool Trainer::collect(std::int64_t due) {
 // cannot go on. Native tasks always finish their rounds.
 bool Trainer::collect_rounds(const Weights& weights, std::int64_t rounds, bool last) {
   const auto per_round = static_cast<std::int64_t>(plan_.envs());
-  std::int64_t before = 0, after = 0;
-  for (const auto& actor : actors_) before += actor->steps();
   pool_.run(actors_.size(), [&](std::size_t i) {
     try {
       for (std::int64_t r = 0; r < rounds; ++r) actors_[i]->step(weights, env_steps_ + r * per_round);
@@ -180,21 +178,15 @@ bool Trainer::collect_rounds(const Weights& weights, std::int64_t rounds, bool l
       throw;
     }
   });
-  for (const auto& actor : actors_) after += actor->steps();
-  env_steps_ += after - before;
-  drain_actors();
-  return after - before == rounds * per_round;
-}
-
-void Trainer::drain_actors() {
-  std::vector<Episode> episodes;
+  std::int64_t steps = 0;
   for (const auto& actor : actors_) {
-    actor->drain(replay_, episodes);
-    rejected_ += actor->take_rejected();
-    actor->take_faults(faults_);
-    if (!actor->last_fault().empty()) last_fault_ = actor->last_fault();
+    const ActorReport& report = actor->report();
+    intake_.take(report);
+    steps += report.steps;
   }
-  take_episodes(episodes);
+  env_steps_ += steps;
+  take_arrived();
+  return steps == rounds * per_round;
 }
 
 void Trainer::update(const Batch& batch) {
@@ -230,7 +222,7 @@ void Trainer::log_update(const UpdateStats& stats) {
   figures_.insert(figures_.end(), diagnostics.begin(), diagnostics.end());
   figures_.insert(figures_.end(), {{"replay_size", static_cast<double>(replay_.size())},
                                    {"skipped_updates", static_cast<double>(learner_->skipped_updates())},
-                                   {"rejected_segments", static_cast<double>(rejected_)}});
+                                   {"rejected_segments", static_cast<double>(rejections_.count)}});
   folder_.metrics(learner_->version(), env_steps_, figures_, learner_->diagnostics());
   const auto gap =
       std::find_if(diagnostics.begin(), diagnostics.end(), [](const auto& f) { return f.first == "gap_mean"; });
@@ -254,7 +246,9 @@ void Trainer::show_progress(double gap_mean, const Figures* figures) {
   hooks_.progress(p);
 }
 
-void Trainer::take_episodes(std::vector<Episode>& episodes) {
+void Trainer::take_arrived() {
+  rejections_ = intake_.arrived().rejections;
+  std::vector<Episode>& episodes = intake_.arrived().episodes;
   for (const Episode& e : episodes) {
     folder_.episode(e);
     if (recent_.size() < kRecentEpisodes) {
@@ -322,12 +316,10 @@ RunSummary Trainer::summary(const std::string& ended) const {
   s.updates = learner_->version();
   s.episodes = episode_count_;
   s.skipped_updates = learner_->skipped_updates();
-  s.rejected_segments = rejected_;
-  s.faults = faults_;
-  for (const auto& actor : actors_) {  // also those of a collection that failed
-    s.rejected_segments += actor->take_rejected();
-    actor->take_faults(s.faults);
-  }
+  Rejections all = rejections_;
+  for (const auto& actor : actors_) all.add(actor->report().rejections);  // also those of a collection that failed
+  s.rejected_segments = all.count;
+  s.faults = all.by_name;
   s.eval_faults = eval_faults_;
   s.replay_size = replay_.size();
   s.replay_evicted = replay_.evicted();

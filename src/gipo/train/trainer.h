@@ -13,6 +13,7 @@
 #include "gipo/run/run_folder.h"
 #include "gipo/train/actor.h"
 #include "gipo/train/evaluator.h"
+#include "gipo/train/intake.h"
 #include "gipo/train/weight_store.h"
 
 namespace gipo {
@@ -42,9 +43,9 @@ struct TrainerHooks {
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.
 //
-//   Env::step -> Actor fills Segment -> ReplayBuffer -> Batch -> Learner (forward, advantage, multiplier, backward, AdamW)
-//      ^                                                                          |
-//      +---------------- Actor reads weights <- WeightStore <---------------------+
+//   Env::step -> Actor -> ActorReport of Segments -> Intake -> ReplayBuffer -> Batch -> Learner
+//      ^                                                                                  |
+//      +------------------- Actor reads weights <- WeightStore <--------------------------+
 class Trainer {
  public:
   Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks);
@@ -62,7 +63,7 @@ class Trainer {
   void set_scales();
   bool collect(std::int64_t due);
   bool collect_rounds(const Weights& weights, std::int64_t rounds, bool last);
-  void drain_actors();
+  void take_arrived();  // of what actors reported, all but the segments
   void end_run();
   void run_async();
   // Without the actors where they are on their way (async) or in the middle of a collection (a failure).
@@ -84,7 +85,6 @@ class Trainer {
   std::shared_ptr<const Weights> current_weights() const;
   void log_update(const UpdateStats& stats);
   void show_progress(double gap_mean, const Figures* figures);
-  void take_episodes(std::vector<Episode>& episodes);
   ReturnStats recent_returns() const;
   EvalTask eval_task(std::int64_t update) const;
   bool evaluation_due() const;
@@ -98,6 +98,7 @@ class Trainer {
   Stop stop_, actors_stop_;  // asked for by a signal alone; for whatever reason the actors end
   ThreadPool pool_;
   ReplayBuffer replay_;
+  Intake intake_;
   std::unique_ptr<Learner> learner_;
   WeightStore store_;
   std::vector<std::unique_ptr<Actor>> actors_;
@@ -111,9 +112,8 @@ class Trainer {
   bool collecting_ = false;                 // in the middle of a collection
   std::vector<std::int64_t> next_episode_;  // [envs] as logged
   std::int64_t last_evaluation_ = 0;        // the update of the last one logged
-  std::uint64_t rejected_ = 0, rejected_told_ = 0;
-  FaultCounts faults_;
-  std::string last_fault_;      // of an environment, in words
+  Rejections rejections_;                   // as arrived
+  std::uint64_t rejected_told_ = 0;
   std::vector<double> recent_;  // returns of the last 100 episodes, a ring
   std::vector<Success> recent_success_;
   Maybe<double> solved_return_;  // their mean when it reached run.target_return

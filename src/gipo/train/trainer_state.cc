@@ -59,9 +59,9 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
                       {"env_steps", env_steps_},
                       {"episodes", episode_count_},
                       {"collecting", collecting_},
-                      {"rejected_segments", rejected_},
+                      {"rejected_segments", rejections_.count},
                       {"last_evaluation", last_evaluation_},
-                      {"faults", faults_},
+                      {"faults", rejections_.by_name},
                       {"eval_faults", eval_faults_},
                       {"solved_return", solved_return_ ? Json(*solved_return_) : Json(nullptr)},
                       {"engine", plan_.env.engine},
@@ -94,12 +94,13 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     env_steps_ = read_whole(state, "env_steps", 0, kMostCount);
     episode_count_ = read_whole(state, "episodes", 0, kMostCount);
     collecting_ = state.value("collecting", false);
-    rejected_ = static_cast<std::uint64_t>(read_whole(state, "rejected_segments", 0, kMostCount));
+    rejections_.count = static_cast<std::uint64_t>(read_whole(state, "rejected_segments", 0, kMostCount));
     last_evaluation_ = read_whole(state, "last_evaluation", 0, learner_->version());
     seconds_before_ = read_real(state, "seconds", 0, 1e15);
     checkpoint_seconds_ = seconds();
     incarnation_ = static_cast<std::uint64_t>(read_whole(state, "incarnation", 0, kMostCount)) + 1;
-    faults_ = state.value("faults", FaultCounts());
+    rejections_.by_name = state.value("faults", FaultCounts());
+    intake_.arrived().rejections = rejections_;
     eval_faults_ = state.value("eval_faults", FaultCounts());
     recent_.clear();
     for (const nlohmann::json& r : state.at("recent_returns")) {
@@ -147,10 +148,13 @@ void Trainer::restart_actors(const Checkpoint& checkpoint) {
   for (const std::int64_t n : next_episode_) {
     if (n < 0 || n > kMostCount) throw Error(fmt::format("checkpoint {}: {} is damaged", checkpoint.update, kEpisodes));
   }
+  intake_.pass_over_before(incarnation_);
   actors_.clear();
   for (std::size_t i = 0; i < plan_.actors; ++i) {
-    actors_.push_back(std::make_unique<Actor>(plan_, i, incarnation_, &actors_stop_));
-    actors_.back()->number_episodes(std::span(next_episode_).subspan(i * plan_.envs_per_actor, plan_.envs_per_actor));
+    ActorSpec spec = actor_spec(plan_, i, incarnation_);
+    const auto first = next_episode_.begin() + static_cast<std::ptrdiff_t>(spec.first_env);
+    spec.first_episode.assign(first, first + static_cast<std::ptrdiff_t>(spec.envs));
+    actors_.push_back(std::make_unique<Actor>(std::move(spec), &actors_stop_));
   }
 }
 
@@ -181,10 +185,10 @@ void Trainer::warn(const std::string& text) {
 
 void Trainer::pass_on_warnings() {
   std::vector<std::string> all = checkpoints_.take_warnings();
-  if (rejected_ > rejected_told_) {
-    all.push_back(fmt::format("{} segments rejected so far; the last: {}", rejected_, last_fault_));
+  if (rejections_.count > rejected_told_) {
+    all.push_back(fmt::format("{} segments rejected so far; the last: {}", rejections_.count, rejections_.last));
     // Told at 1, 2, 4, 8, ...: enough to see, too few to drown the rest.
-    rejected_told_ = 2 * rejected_;
+    rejected_told_ = 2 * rejections_.count;
   }
   for (const std::string& warning : all) folder_.log("warning: " + warning);
   for (std::string& warning : folder_.take_warnings()) all.push_back(std::move(warning));

@@ -1,0 +1,26 @@
+#include "gipo/train/collect.h"
+
+#include "gipo/core/stop.h"
+#include "gipo/train/actor.h"
+
+namespace gipo {
+
+void collect(Actor& actor, WeightSource& weights, ReportSink& sink, StepLease& lease, const Stop& stop) {
+  const auto round = static_cast<std::int64_t>(actor.envs());
+  bool interrupted = false;
+  while (!interrupted && !stop.requested()) {
+    const std::optional<std::int64_t> before = lease.begin(round);
+    if (!before) return;
+    try {
+      actor.step(*weights.newest(), *before);
+    } catch (const Interrupted&) {  // what was finished counts
+      interrupted = true;
+    }
+    const ActorReport& report = actor.report();
+    sink.take(report);
+    // After the sink has it: an update that waited for these steps must find their segments.
+    lease.end(round, report.steps);
+  }
+}
+
+}  // namespace gipo
