@@ -8,6 +8,7 @@
 #include "gipo/core/error.h"
 #include "gipo/data/encode.h"
 #include "gipo/io/bytes.h"
+#include "gipo/io/checksum.h"
 
 namespace gipo {
 namespace {
@@ -56,6 +57,17 @@ bool all_choices(DType dtype, std::span<const std::int64_t> choices, std::span<c
   GIPO_CHECK(false);
 }
 
+std::uint32_t fingerprint_of(const Columns& columns) {
+  ByteWriter out;
+  for (const Column& c : columns) {
+    out.text(c.name);
+    out.text(name_of(c.dtype));
+    out.value<std::uint64_t>(c.width);
+    out.value(static_cast<std::uint8_t>(c.rows));
+  }
+  return crc32c(out.bytes());
+}
+
 }  // namespace
 
 TransitionSpec plain_transition(std::size_t observation_size, std::size_t action_dims, bool stored) {
@@ -92,6 +104,7 @@ TransitionLayout::TransitionLayout(const TransitionSpec& s) : spec(s), columns(g
   target = find("target");
   version = find("version");
   state = find("state");
+  fingerprint = fingerprint_of(columns);
 }
 
 std::size_t TransitionLayout::step_bytes() const {
@@ -106,17 +119,6 @@ std::size_t TransitionLayout::start_bytes() const {
   return bytes;
 }
 
-std::uint32_t TransitionLayout::fingerprint() const {
-  return checksum_of([this](ByteWriter& out) {
-    for (const Column& c : columns) {
-      out.text(c.name);
-      out.text(name_of(c.dtype));
-      out.value<std::uint64_t>(c.width);
-      out.value(static_cast<std::uint8_t>(c.rows));
-    }
-  });
-}
-
 bool TransitionLayout::finite(std::size_t column, std::span<const std::byte> rows) const {
   const DType dtype = columns[column].dtype;
   if (dtype == DType::kFloat32) return all_finite(as<float>(rows));
@@ -124,8 +126,7 @@ bool TransitionLayout::finite(std::size_t column, std::span<const std::byte> row
   return true;
 }
 
-void TransitionLayout::refuse_impossible(std::size_t column, std::span<const std::byte> rows,
-                                         const std::string& whose) const {
+void TransitionLayout::refuse_impossible(std::size_t column, std::span<const std::byte> rows, const char* whose) const {
   const auto refuse = [&](const char* why) {
     throw Error(fmt::format("{} has a number that no step has: {}: {}", whose, columns[column].name, why));
   };

@@ -39,14 +39,14 @@ struct TransitionLayout {
   Columns columns;
   std::vector<std::size_t> row_bytes;  // of each column
   std::size_t action, log_prob, reward, advantage, target, version, state;
+  // Checksum of names, types, widths and kinds: two programs with the same one mean the same by a row.
+  std::uint32_t fingerprint;
 
   std::size_t step_bytes() const;   // of a step: one row of each column but those of the start
   std::size_t start_bytes() const;  // of the start of a segment
-  // Checksum of names, types, widths and kinds: two programs with the same one mean the same by a row.
-  std::uint32_t fingerprint() const;
   // Throws Error, naming the column, where `rows` of it hold what no step can hold: a number that is not finite, no such
   // choice, no such version. `whose` begins the message.
-  void refuse_impossible(std::size_t column, std::span<const std::byte> rows, const std::string& whose) const;
+  void refuse_impossible(std::size_t column, std::span<const std::byte> rows, const char* whose) const;
   bool finite(std::size_t column, std::span<const std::byte> rows) const;  // true for whole numbers
 };
 

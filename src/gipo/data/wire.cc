@@ -41,7 +41,7 @@ Head read_head(std::string_view message, const Segment& segment) {
   if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) refuse("it does not begin with gipo.seg");
   if (head.format != kFormat) refuse(fmt::format("its format is {}, this program reads {}", head.format, kFormat));
   const TransitionLayout& layout = segment.layout();
-  if (const std::uint32_t own = layout.fingerprint(); head.fingerprint != own) {
+  if (const std::uint32_t own = layout.fingerprint; head.fingerprint != own) {
     refuse(fmt::format("its columns have the fingerprint {:08x}, those of this run {:08x}", head.fingerprint, own));
   }
   if (head.steps == 0 || head.steps > segment.capacity()) {
@@ -84,7 +84,7 @@ void encode(const Segment& segment, ByteWriter& out) {
   Head head{
       {},
       kFormat,
-      segment.layout().fingerprint(),
+      segment.layout().fingerprint,
       segment.actor,
       segment.incarnation,
       segment.sequence,
