@@ -93,6 +93,10 @@ class Interruption : public ::testing::Test {
     trainer.restore(point.checkpoint);
     return trainer.run();
   }
+  Checkpoint newest(const std::string& name) {
+    std::vector<std::string> passed_over;
+    return newest_checkpoint(dir_ / name + "/checkpoints", passed_over).value();
+  }
   // Stopped at each of these steps and resumed, a run ends as if it had been left alone.
   void expect_same_when_stopped(const std::vector<double>& moments) {
     const RunSummary whole = run("whole");
@@ -160,6 +164,46 @@ TEST_F(Interruption, AWarmUpIsShownAndStopsWithoutWaitingForItsEnd) {
     EXPECT_LT(s.env_steps, 900'000) << mode;
     EXPECT_EQ(list_checkpoints(dir_ / mode + "/checkpoints"), (std::vector<std::int64_t>{0}));
   }
+}
+
+// A run that fails is saved without its actors: those that go on are another incarnation, whose segments the replay takes
+// beside the ones it holds. A checkpoint of theirs must say so, or the run that goes on from it begins at the marks of
+// the failed one: its segments would be refused, or taken for others.
+TEST_F(Interruption, AfterAFailureALockstepRunCanBeStoppedAndResumedAgain) {
+  loaded_.config.staleness.warmup = 500;
+  watch.bad_observation = true;
+  const auto fail = [&](const std::string& name) {
+    watch.steps = 0, watch.bad_every = 0;
+    on_progress_ = [](const Progress& p) {
+      if (p.update == 20) watch.bad_every = 1;
+    };
+    EXPECT_THROW(run(name), RunError);
+    watch.steps = 0, watch.bad_every = 0;
+    on_progress_ = nullptr;
+    return newest(name);
+  };
+  const Checkpoint failed = fail("whole");
+  EXPECT_TRUE(failed.has("episodes.bin")) << "without actors";
+  const RunSummary whole = go_on("whole");
+  const std::int64_t steps = watch.steps;
+  EXPECT_EQ(whole.ended, "finished");
+
+  EXPECT_EQ(fail("again").update, failed.update);
+  watch.stop_at = steps / 3;
+  const RunSummary first = go_on("again");
+  EXPECT_EQ(first.ended, "interrupted");
+  EXPECT_TRUE(newest("again").has("actors.bin"));
+  watch.stop_at = steps * 2 / 3;
+  const RunSummary second = go_on("again");
+  EXPECT_EQ(second.ended, "interrupted");
+  EXPECT_GT(second.env_steps, first.env_steps);
+  const RunSummary last = go_on("again");
+  EXPECT_EQ(last.ended, "finished");
+  EXPECT_GT(last.env_steps, second.env_steps);
+  EXPECT_EQ(last.env_steps, whole.env_steps);
+  EXPECT_EQ(last.rejected_segments, whole.rejected_segments) << "none but those of the failure";
+  EXPECT_EQ(last.replay_fingerprint, whole.replay_fingerprint);
+  EXPECT_EQ(last.weights_fingerprint, whole.weights_fingerprint);
 }
 
 // Episodes that were under way when the target was reached must not take it back.
