@@ -1,9 +1,9 @@
 #include "gipo/bench/bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 
+#include "gipo/bench/clock.h"
 #include "gipo/core/aligned_vector.h"
 #include "gipo/kernels/dense.h"
 
@@ -13,9 +13,9 @@ namespace {
 constexpr double kTotalSeconds = 2, kSliceSeconds = 0.004;
 
 double seconds_of(const std::function<void()>& call, std::int64_t times) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = steady_time();
   for (std::int64_t i = 0; i < times; ++i) call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return steady_time() - begin;
 }
 
 // How often it must be called to fill a slice; also warms it up.

@@ -1,9 +1,9 @@
 #include "gipo/data/segment.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "gipo/core/error.h"
+#include "gipo/core/finite.h"
 #include "gipo/data/encode.h"
 #include "gipo/io/bytes.h"
 
@@ -71,13 +71,10 @@ std::span<const std::byte> Segment::filled(std::size_t column) const {
 }
 
 bool Segment::finite() const {
-  const auto all = [](const std::vector<float>& v, std::size_t n) {
-    return std::all_of(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(n), [](float x) { return std::isfinite(x); });
-  };
   for (std::size_t c = 0; c < layout().columns.size(); ++c) {
     if (!layout().finite(c, filled(c))) return false;
   }
-  return all(discounted, length) && all(value, length + 1);
+  return all_finite(std::span(discounted).first(length)) && all_finite(std::span(value).first(length + 1));
 }
 
 void Segment::save(ByteWriter& out) const {

@@ -59,6 +59,8 @@ std::size_t floats_of(const Fields& fields) {
                                [](const Field& f) { return f.floats(); });
 }
 
+Column column_of(const Field& field, Column::Rows rows) { return {field.name, field.dtype, field.values(), rows}; }
+
 Fields plain_fields(std::size_t observation_size) {
   return {{"observation", DType::kFloat32, {static_cast<std::int64_t>(observation_size)}}};
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "gipo/core/error.h"
+#include "gipo/core/finite.h"
 #include "gipo/data/encode.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/checksum.h"
@@ -21,11 +22,6 @@ constexpr std::int64_t kMostVersion = std::int64_t{1} << 62;
 template <class T>
 std::span<const T> as(std::span<const std::byte> rows) {
   return {reinterpret_cast<const T*>(rows.data()), rows.size() / sizeof(T)};
-}
-
-template <class T>
-bool all_finite(std::span<const T> values) {
-  return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
 }
 
 // Value i is one of choices[i % n], counted from 0; where that is 0, any number is.
@@ -76,7 +72,7 @@ TransitionSpec plain_transition(std::size_t observation_size, std::size_t action
 
 Columns columns(const TransitionSpec& spec) {
   Columns list;
-  for (const Field& f : spec.observation) list.push_back({f.name, f.dtype, f.values(), Rows::kStepsAndFinal});
+  for (const Field& f : spec.observation) list.push_back(column_of(f, Rows::kStepsAndFinal));
   list.push_back({"action", DType::kFloat32, spec.action_dims});
   list.push_back({"log_prob", DType::kFloat32, spec.action_dims});
   list.push_back({"reward", DType::kFloat32, 1});

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "gipo/core/error.h"
+#include "gipo/core/finite.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/checksum.h"
 
@@ -118,7 +118,7 @@ void decode(std::string_view message, Segment& segment) {
     }
     const auto discounted = std::span(segment.discounted).first((head.flags & kDiscounted) != 0 ? segment.length : 0);
     in.bytes_into(std::as_writable_bytes(discounted));
-    if (!std::all_of(discounted.begin(), discounted.end(), [](float v) { return std::isfinite(v); })) {
+    if (!all_finite(discounted)) {
       throw Error("message with a segment has a number that no step has: a discounted return that is not finite");
     }
     segment.discounted_sums.set(discounted);

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "gipo/core/finite.h"
 #include "gipo/env/env.h"
 #include "gipo/run/records.h"
 
@@ -25,13 +26,6 @@ inline constexpr std::int64_t kMostFaults = 10;
 
 // Why segments were rejected: "every segment was rejected (2 worker_died, 1 reward_not_finite); the last: ...".
 std::string in_words(const FaultCounts& faults, const std::string& last);
-
-inline bool all_finite(std::span<const float> values) {
-  for (const float v : values) {
-    if (!std::isfinite(v)) return false;
-  }
-  return true;
-}
 
 // Of one step. observation: as the policy would see it.
 inline Fault find_fault(const StepResult& step, float reward, std::span<const float> observation) {

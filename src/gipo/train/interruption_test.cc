@@ -9,9 +9,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
-#include "gipo/io/temporary_folder.h"
-#include "gipo/run/resume.h"
-#include "gipo/train/trainer.h"
+#include "gipo/train/small_runs.h"
 
 namespace gipo {
 namespace {
@@ -51,47 +49,22 @@ class Watched final : public Env {
 };
 const RegisterEnv kWatched{Watched::watched_spec(), [] { return std::make_unique<Watched>(); }};
 
-class Interruption : public ::testing::Test {
+class Interruption : public SmallRuns, public ::testing::Test {
  protected:
   Interruption() {
     watch.steps = 0, watch.stop_at = -1, watch.stop = false, watch.reward = 1;
     watch.bad_every = 0, watch.bad_observation = watch.bad_start = false;
-    Config& c = loaded_.config;
-    c.run.dir = dir_.path();
-    c.env.id = "Watched-v0";
-    c.env.count = 2;
-    c.policy.hidden = {8};
-    c.learner.batch_size = 64;
-    c.learner.updates = 60;
-    c.replay.segment_length = 16;
-    c.eval.episodes = 5;
-    c.eval.every_updates = 20;
-    c.log.every_updates = 5;
-  }
-  TrainerHooks hooks() {
-    TrainerHooks hooks;
-    hooks.seconds = [] { return 0.0; };
-    hooks.progress = [this](const Progress& p) {
+    loaded_.config.env.id = "Watched-v0";
+    loaded_.config.eval.episodes = 5;
+    loaded_.config.eval.every_updates = 20;
+    hooks_.progress = [this](const Progress& p) {
       if (on_progress_) on_progress_(p);
     };
-    hooks.warn = [this](const std::string& text) { warnings_ += text + "\n"; };
-    hooks.stop = &watch.stop;
-    return hooks;
-  }
-  RunSummary run(const std::string& name) {
-    loaded_.config.run.name = name;
-    const Plan plan = make_plan(loaded_);
-    RunFolder folder(plan, "test", [] { return 0.0; });
-    return Trainer(plan, folder, hooks()).run();
+    hooks_.stop = &watch.stop;
   }
   RunSummary go_on(const std::string& name) {
     watch.stop = false;
-    const ResumePoint point = find_resume_point(dir_ / name, std::nullopt);
-    RunFolder folder(
-        point.plan, "test", [] { return 0.0; }, point.positions);
-    Trainer trainer(point.plan, folder, hooks());
-    trainer.restore(point.checkpoint);
-    return trainer.run();
+    return SmallRuns::go_on(name);
   }
   Checkpoint newest(const std::string& name) {
     std::vector<std::string> passed_over;
@@ -119,10 +92,7 @@ class Interruption : public ::testing::Test {
     }
   }
 
-  TemporaryFolder dir_;
-  LoadedConfig loaded_;
   std::function<void(const Progress&)> on_progress_;
-  std::string warnings_;
 };
 
 TEST_F(Interruption, StoppedAnywhereALockstepRunEndsWithTheSameBytes) {

@@ -9,7 +9,7 @@ namespace {
 
 Columns columns_of(const Fields& fields) {
   Columns all;
-  for (const Field& f : fields) all.push_back({f.name, f.dtype, f.values(), Column::Rows::kSteps});
+  for (const Field& f : fields) all.push_back(column_of(f, Column::Rows::kSteps));
   return all;
 }
 
