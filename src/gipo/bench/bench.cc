@@ -46,12 +46,12 @@ double best_seconds(const std::function<void()>& call) {
 }
 
 std::pair<double, double> best_beside_sgemm(const std::function<void()>& call) {
-  constexpr std::size_t n = 2048;
-  constexpr double kOperations = 2.0 * n * n * n;
-  static std::vector<AlignedVector<float>> m(3, AlignedVector<float>(n * n, 0.5f));
+  constexpr std::size_t kOrder = 2048;
+  constexpr double kOperations = 2.0 * kOrder * kOrder * kOrder;
+  static std::vector<AlignedVector<float>> m(3, AlignedVector<float>(kOrder * kOrder, 0.5f));
   static double best_product = std::numeric_limits<double>::infinity();
   const auto [seconds, product] =
-      best_seconds(call, [] { dense_kernels<float>().eigen_product(m[0].data(), m[1].data(), m[2].data(), n); });
+      best_seconds(call, [] { dense_kernels<float>().eigen_product(m[0].data(), m[1].data(), m[2].data(), kOrder); });
   best_product = std::min(best_product, product);
   return {seconds, kOperations / best_product};
 }

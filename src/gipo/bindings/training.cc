@@ -304,7 +304,7 @@ std::string train(const std::string& config, const NamedValues& options, bool ov
   const auto work = std::make_shared<Work>();
   work->plan = plan_of(config, options, "gipo.train");
   if (overwrite) remove_run(work->plan.run_dir);
-  const std::string run_dir = work->plan.run_dir;
+  std::string run_dir = work->plan.run_dir;
   Session(listeners).run(work, command, nullptr);
   return run_dir;
 }
@@ -319,7 +319,7 @@ std::string resume(const std::string& run, std::optional<std::int64_t> updates, 
   const auto work = std::make_shared<Work>();
   work->plan = std::move(point.plan);
   work->checkpoint = std::move(point.checkpoint);
-  const std::string run_dir = work->plan.run_dir;
+  std::string run_dir = work->plan.run_dir;
   Session(listeners).run(work, command, &point.positions);
   return run_dir;
 }

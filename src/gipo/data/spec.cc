@@ -51,7 +51,8 @@ std::size_t Field::values() const {
 
 std::size_t Field::floats() const {
   if (role == Role::kMask) return 0;
-  return choices.empty() ? values() : std::accumulate(choices.begin(), choices.end(), std::size_t{0});
+  if (choices.empty()) return values();
+  return static_cast<std::size_t>(std::accumulate(choices.begin(), choices.end(), std::int64_t{0}));
 }
 
 std::size_t floats_of(const Fields& fields) {
