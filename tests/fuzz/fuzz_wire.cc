@@ -17,7 +17,13 @@ std::vector<gipo::TransitionSpec> specs() {
                        {"place", gipo::DType::kFloat64, {1}}};
   mixed.state_size = 2;
   mixed.choices = {3};
-  return {gipo::plain_transition(3, 2, false), mixed};
+  gipo::TransitionSpec masked = gipo::plain_transition(0, 2, false);
+  masked.observation = {{"hidden", gipo::DType::kFloat32, {2}, gipo::Role::kCritic},
+                        {"valid", gipo::DType::kUint8, {4}, gipo::Role::kMask},
+                        {"cards", gipo::DType::kUint8, {2}, gipo::Role::kPolicy, {70, 3}},
+                        {"score", gipo::DType::kInt64, {}}};
+  masked.choices = {4, 0};
+  return {gipo::plain_transition(3, 2, false), mixed, masked};
 }
 
 std::string encoded(const gipo::Segment& segment) {

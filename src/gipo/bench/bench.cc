@@ -1,9 +1,9 @@
 #include "gipo/bench/bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 
+#include "gipo/bench/clock.h"
 #include "gipo/core/aligned_vector.h"
 #include "gipo/kernels/dense.h"
 
@@ -13,9 +13,9 @@ namespace {
 constexpr double kTotalSeconds = 2, kSliceSeconds = 0.004;
 
 double seconds_of(const std::function<void()>& call, std::int64_t times) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = steady_time();
   for (std::int64_t i = 0; i < times; ++i) call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return steady_time() - begin;
 }
 
 // How often it must be called to fill a slice; also warms it up.
@@ -46,12 +46,12 @@ double best_seconds(const std::function<void()>& call) {
 }
 
 std::pair<double, double> best_beside_sgemm(const std::function<void()>& call) {
-  constexpr std::size_t n = 2048;
-  constexpr double kOperations = 2.0 * n * n * n;
-  static std::vector<AlignedVector<float>> m(3, AlignedVector<float>(n * n, 0.5f));
+  constexpr std::size_t kOrder = 2048;
+  constexpr double kOperations = 2.0 * kOrder * kOrder * kOrder;
+  static std::vector<AlignedVector<float>> m(3, AlignedVector<float>(kOrder * kOrder, 0.5f));
   static double best_product = std::numeric_limits<double>::infinity();
   const auto [seconds, product] =
-      best_seconds(call, [] { dense_kernels<float>().eigen_product(m[0].data(), m[1].data(), m[2].data(), n); });
+      best_seconds(call, [] { dense_kernels<float>().eigen_product(m[0].data(), m[1].data(), m[2].data(), kOrder); });
   best_product = std::min(best_product, product);
   return {seconds, kOperations / best_product};
 }

@@ -43,7 +43,7 @@ BenchRow sample(const std::string& name, std::size_t capacity) {
 // What grows with what: an update with batch and width, acting with environments, sampling with the capacity.
 std::vector<BenchCase> bench_scaling() {
   std::vector<BenchCase> cases;
-  const auto add = [&](const std::string& name, std::function<BenchRow(const std::string&)> measure) {
+  const auto add = [&](const std::string& name, const std::function<BenchRow(const std::string&)>& measure) {
     cases.push_back({name, [=] { return std::vector{measure(name)}; }});
   };
   for (const std::size_t batch : {64u, 128u, 256u, 512u, 1024u, 2048u, 4096u, 8192u}) {

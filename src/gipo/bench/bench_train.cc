@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <chrono>
 
 #include "gipo/bench/bench.h"
+#include "gipo/bench/clock.h"
 #include "gipo/io/temporary_folder.h"
 #include "gipo/train/trainer.h"
 
@@ -20,9 +20,6 @@ struct Seconds {
 
 // A whole run in a folder of its own, without evaluation.
 Seconds seconds_of_run(LoadedConfig config) {
-  const auto now = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  };
   const TemporaryFolder top;
   config.config.run.dir = top.path();
   config.config.log.every_updates = kSlice;
@@ -32,15 +29,15 @@ Seconds seconds_of_run(LoadedConfig config) {
   RunFolder folder(plan, "gipo bench", [] { return 0.0; });
   Seconds found;
   TrainerHooks hooks;
-  hooks.seconds = now;
+  hooks.seconds = steady_time;
   double last = 0;
   hooks.progress = [&](const Progress& p) {
     if (last > 0) found.update = std::min(found.update, (p.seconds - last) / kSlice);
     last = p.seconds;
   };
-  const double begin = now();
+  const double begin = steady_time();
   Trainer(plan, folder, hooks).run();
-  found.run = now() - begin;
+  found.run = steady_time() - begin;
   return found;
 }
 

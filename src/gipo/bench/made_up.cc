@@ -23,6 +23,18 @@ double operations(const MlpShape& shape, std::size_t rows) {
   return 2.0 * static_cast<double>(rows) * (3 * products - first);
 }
 
+// Half of the choices are valid, the one taken among them.
+void make_up_mask(const DistributionSpec& distribution, std::span<const float> action, std::span<std::uint8_t> mask) {
+  RandomStream random(2);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < action.size(); ++i) {
+    const std::int64_t choices = distribution.choices[i % distribution.dims()];
+    for (std::int64_t k = 0; k < choices; ++k) {
+      mask[at++] = static_cast<float>(k) == action[i] || random.uniform() < 0.5;
+    }
+  }
+}
+
 }  // namespace
 
 double update_operations(const ModelSpec& model, std::size_t rows, double policy_share) {
@@ -49,7 +61,7 @@ LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& acti
 
 Batch made_up_batch(std::size_t size, const ModelSpec& model) {
   const DistributionSpec& distribution = model.distribution;
-  Batch b(size, plain_transition(model.observation_size, distribution.dims()));
+  Batch b(size, {model.fields, distribution.dims()});
   RandomStream random(1);
   for (float& v : b.observation()) v = static_cast<float>(random.normal());
   for (std::size_t i = 0; i < b.action().size(); ++i) {
@@ -57,6 +69,7 @@ Batch made_up_batch(std::size_t size, const ModelSpec& model) {
     b.action()[i] = static_cast<float>(choices > 0 ? static_cast<double>(random.below(choices)) : random.normal());
     b.log_prob()[i] = static_cast<float>(-0.7 + 0.3 * random.normal());
   }
+  if (distribution.masked) make_up_mask(distribution, b.action(), b.observation<std::uint8_t>(1));
   for (float& v : b.reward()) v = static_cast<float>(random.normal());
   for (std::size_t at = 0; at < size; at += kSegment) {
     const std::size_t length = std::min(kSegment, size - at);

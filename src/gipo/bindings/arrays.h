@@ -37,7 +37,7 @@ OwnedArray<T> to_numpy(std::vector<T> values, const ArrayShape& shape) {
   auto kept = std::make_unique<std::vector<T>>(std::move(values));
   T* data = kept->data();
   const nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  kept.release();
+  static_cast<void>(kept.release());  // it is the owner's now
   return OwnedArray<T>(data, shape.size(), shape.data(), owner);
 }
 template <class T>

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "gipo/bench/clock.h"
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
 #include "gipo/core/signals.h"
@@ -94,10 +95,6 @@ nb::dict to_dict(const Progress& p) {
 
 void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 // A run on a thread of its own, so that the caller's can always be interrupted. What Python is to hear is done by the
@@ -219,9 +216,7 @@ class Session {
   // They are called on the run's thread, which may outlive this object: what they tell is done by the caller's alone.
   TrainerHooks hooks(RunThread& run) {
     TrainerHooks hooks;
-    hooks.seconds = [start = std::chrono::steady_clock::now()] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    };
+    hooks.seconds = [start = steady_time()] { return steady_time() - start; };
     hooks.progress = [this, &run, interval = listeners_.interval, line = !listeners_.line.is_none(),
                       every = !listeners_.callback.is_none(), shown_at = -1e9](const Progress& p) mutable {
       const bool show = line && (p.update == p.updates || p.seconds - shown_at >= interval);
@@ -309,7 +304,7 @@ std::string train(const std::string& config, const NamedValues& options, bool ov
   const auto work = std::make_shared<Work>();
   work->plan = plan_of(config, options, "gipo.train");
   if (overwrite) remove_run(work->plan.run_dir);
-  const std::string run_dir = work->plan.run_dir;
+  std::string run_dir = work->plan.run_dir;
   Session(listeners).run(work, command, nullptr);
   return run_dir;
 }
@@ -324,7 +319,7 @@ std::string resume(const std::string& run, std::optional<std::int64_t> updates, 
   const auto work = std::make_shared<Work>();
   work->plan = std::move(point.plan);
   work->checkpoint = std::move(point.checkpoint);
-  const std::string run_dir = work->plan.run_dir;
+  std::string run_dir = work->plan.run_dir;
   Session(listeners).run(work, command, &point.positions);
   return run_dir;
 }

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/config/did_you_mean.h"
@@ -24,7 +24,7 @@ class BenchLine {
   explicit BenchLine(std::size_t cases) : cases_(cases) {}
 
   void begin(std::size_t done, const std::string& name) {
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double seconds = steady_time() - start_;
     const double left =
         seconds * static_cast<double>(cases_ - done) / static_cast<double>(std::max<std::size_t>(done, 1));
     const std::string eta = done == 0 ? "-" : in_time(left);
@@ -40,7 +40,7 @@ class BenchLine {
  private:
   const std::size_t cases_;
   const bool terminal_ = isatty(STDERR_FILENO) != 0;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const double start_ = steady_time();
 };
 
 void print(const BenchRow& row) {

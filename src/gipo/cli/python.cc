@@ -26,6 +26,7 @@ int run_python(const std::string& module, const std::vector<std::string>& argume
   std::vector<std::string> words = {python, "-m", module};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
   std::string path = root.empty() ? "" : root + "/python";

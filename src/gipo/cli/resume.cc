@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/session.h"
 #include "gipo/core/error.h"

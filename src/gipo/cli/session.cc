@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/core/signals.h"
@@ -54,16 +54,12 @@ void listen_for_signals() {
   std::signal(SIGTERM, on_signal);
 }
 
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint, bool json, bool quiet) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = steady_time();
   ProgressLine line(plan.name, quiet);
   if (!quiet) fmt::print(stderr, "{}\n", opening(plan));
   TrainerHooks hooks;
-  hooks.seconds = [start] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  hooks.seconds = [start] { return steady_time() - start; };
   hooks.progress = [&](const Progress& p) { line.show(p); };
   hooks.warn = [&](const std::string& text) {
     line.end();

@@ -18,6 +18,4 @@ int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoin
 // Seconds for the whole run, from a few updates on made-up data of the run's own shapes.
 double estimate_seconds(const Plan& plan);
 
-double wall_time();  // seconds since 1970
-
 }  // namespace gipo::cli

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
@@ -29,8 +29,6 @@ constexpr double kTerminalInterval = 0.2, kPlainInterval = 10;  // seconds
 std::atomic<int> signals{0};
 extern "C" void on_suite_signal(int) { signals.fetch_add(1); }
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 // The whole suite on stderr: one line that is refreshed on a terminal, a plain one now and then elsewhere, and a line
 // that stays for each run that ended.
 class View {
@@ -38,7 +36,7 @@ class View {
   View(const Suite& suite, bool quiet) : suite_(suite), quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
 
   void tick(const std::vector<RunView>& runs) {
-    const double done = updates_of(runs), time = now();
+    const double done = updates_of(runs), time = steady_time();
     if (start_ < 0) start_ = time, done_before_ = done;
     if (quiet_ || time - shown_ < (terminal_ ? kTerminalInterval : kPlainInterval)) return;
     shown_ = time;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"

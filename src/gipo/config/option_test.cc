@@ -5,6 +5,7 @@
 #include "gipo/config/group_text.h"
 #include "gipo/config/make_option.h"
 #include "gipo/core/error.h"
+#include "gipo/core/message_of.h"
 
 namespace gipo {
 
@@ -35,16 +36,6 @@ const OptionGroup<PaintOptions>& group_of<PaintOptions>() {
 namespace {
 
 const Option<PaintOptions>& option(std::size_t i) { return group_of<PaintOptions>().options.at(i); }
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 std::string refusal(std::size_t i, const OptionValue& value) {
   PaintOptions paint;

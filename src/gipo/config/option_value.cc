@@ -74,6 +74,7 @@ bool all_of_kind(const std::vector<OptionValue>& items) {
 template <class T>
 std::vector<T> as_kind(const std::vector<OptionValue>& items) {
   std::vector<T> plain;
+  plain.reserve(items.size());
   for (const OptionValue& item : items) plain.push_back(std::get<T>(item));
   return plain;
 }

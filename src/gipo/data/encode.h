@@ -19,6 +19,9 @@ using FieldColumns = std::span<const std::byte* const>;  // [fields]
 // The field that says which actions are valid; the number of fields where none does.
 std::size_t mask_field(const Fields& fields);
 
+// Floats [first, first + width) of one field, whose values lie at `column`: of observation i to out + i * stride.
+void encode_part(const Field& field, const std::byte* column, std::size_t n, std::size_t first, std::size_t width,
+                 float* out, std::size_t stride);
 // The floats of the fields of one role, of observation i to out + i * stride.
 void encode(const Fields& fields, Role role, FieldColumns columns, std::size_t n, float* out, std::size_t stride);
 // Those of the policy and of the critic, one after the other: [n, policy_width + critic_width].

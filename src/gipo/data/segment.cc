@@ -1,32 +1,63 @@
 #include "gipo/data/segment.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "gipo/core/error.h"
+#include "gipo/core/finite.h"
+#include "gipo/data/encode.h"
 #include "gipo/io/bytes.h"
 
 namespace gipo {
+namespace {
+
+// A cache line of an image's row.
+constexpr std::size_t kColumnsAtOnce = 64;
+
+std::size_t columns_at_once(const TransitionSpec& spec) {
+  return is_plain(spec.observation) ? 0 : std::min(kColumnsAtOnce, floats_of(spec.observation));
+}
+
+}  // namespace
 
 Segment::Segment(std::size_t capacity, const TransitionSpec& spec)
     : Transitions(spec, rows_of_segment(capacity)),
       discounted(capacity),
       value(capacity + 1),
       observation_sums(floats_of(spec.observation)),
-      discounted_sums(1) {}
+      discounted_sums(1),
+      some_columns_(capacity * columns_at_once(spec)) {}
 
 double Segment::bytes_needed(std::size_t capacity, const TransitionSpec& spec) {
   constexpr double kDiscountedAndValue = 2 * sizeof(float), kSums = 3 * sizeof(double);
+  const auto some_columns = static_cast<double>(columns_at_once(spec) * sizeof(float));
   const auto observation = static_cast<double>(floats_of(spec.observation));
   return Table::bytes_needed(columns(spec), rows_of_segment(capacity)) +
-         static_cast<double>(capacity + 1) * kDiscountedAndValue + observation * kSums +
-         static_cast<double>(sizeof(Segment));
+         static_cast<double>(capacity + 1) * kDiscountedAndValue + static_cast<double>(capacity) * some_columns +
+         observation * kSums + static_cast<double>(sizeof(Segment));
 }
 
 void Segment::sum_observations() {
   if (observation_size() > 0) return observation_sums.set(observation().first(length * observation_size()));
-  const std::vector<float> floats = encoded(0, length);
-  observation_sums.set(floats);
+  std::size_t column = 0;
+  for (const Role role : {Role::kPolicy, Role::kCritic}) {
+    for (std::size_t f = 0; f < layout().spec.observation.size(); ++f) {
+      if (layout().spec.observation[f].role != role) continue;
+      sum_field(f, column);
+      column += layout().spec.observation[f].floats();
+    }
+  }
+}
+
+// A sum goes down one column, so that a few columns at a time give the same as all of them. All would take a multiple of
+// the segment: four times an image, and more of a choice among many.
+void Segment::sum_field(std::size_t field, std::size_t column) {
+  const Field& f = layout().spec.observation[field];
+  for (std::size_t at = 0, width; at < f.floats(); at += width) {
+    width = std::min(kColumnsAtOnce, f.floats() - at);
+    const std::span floats = std::span(some_columns_).first(length * width);
+    encode_part(f, table().row(field, 0), length, at, width, floats.data(), width);
+    observation_sums.set(floats, column + at, width);
+  }
 }
 
 std::span<std::byte> Segment::filled(std::size_t column) {
@@ -40,13 +71,10 @@ std::span<const std::byte> Segment::filled(std::size_t column) const {
 }
 
 bool Segment::finite() const {
-  const auto all = [](const std::vector<float>& v, std::size_t n) {
-    return std::all_of(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(n), [](float x) { return std::isfinite(x); });
-  };
   for (std::size_t c = 0; c < layout().columns.size(); ++c) {
     if (!layout().finite(c, filled(c))) return false;
   }
-  return all(discounted, length) && all(value, length + 1);
+  return all_finite(std::span(discounted).first(length)) && all_finite(std::span(value).first(length + 1));
 }
 
 void Segment::save(ByteWriter& out) const {

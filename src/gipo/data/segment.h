@@ -36,7 +36,7 @@ struct Segment : Transitions {
 
   std::size_t capacity() const { return discounted.size(); }
   void clear() { length = 0, terminated = truncated = false; }
-  // Fills observation_sums, by the floats that networks read.
+  // Fills observation_sums, by the floats that networks read. Allocates nothing.
   void sum_observations();
   // The filled rows of a column.
   std::span<std::byte> filled(std::size_t column);
@@ -46,6 +46,12 @@ struct Segment : Transitions {
 
   void save(ByteWriter& out) const;
   void load(ByteReader& in);
+
+ private:
+  void sum_field(std::size_t field, std::size_t column);  // from that column of the sums on
+
+  std::vector<float>
+      some_columns_;  // [T, columns]: what networks read, a few columns at a time; none for a plain vector
 };
 
 }  // namespace gipo

@@ -51,13 +51,16 @@ std::size_t Field::values() const {
 
 std::size_t Field::floats() const {
   if (role == Role::kMask) return 0;
-  return choices.empty() ? values() : std::accumulate(choices.begin(), choices.end(), std::size_t{0});
+  if (choices.empty()) return values();
+  return static_cast<std::size_t>(std::accumulate(choices.begin(), choices.end(), std::int64_t{0}));
 }
 
 std::size_t floats_of(const Fields& fields) {
   return std::transform_reduce(fields.begin(), fields.end(), std::size_t{0}, std::plus<>(),
                                [](const Field& f) { return f.floats(); });
 }
+
+Column column_of(const Field& field, Column::Rows rows) { return {field.name, field.dtype, field.values(), rows}; }
 
 Fields plain_fields(std::size_t observation_size) {
   return {{"observation", DType::kFloat32, {static_cast<std::int64_t>(observation_size)}}};

@@ -54,5 +54,6 @@ struct Column {
   std::size_t row_bytes() const { return width * size_of(dtype); }
   bool operator==(const Column&) const = default;
 };
+Column column_of(const Field& field, Column::Rows rows);
 
 }  // namespace gipo

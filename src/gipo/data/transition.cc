@@ -6,8 +6,9 @@
 #include <cmath>
 
 #include "gipo/core/error.h"
-#include "gipo/data/encode.h"
+#include "gipo/core/finite.h"
 #include "gipo/io/bytes.h"
+#include "gipo/io/checksum.h"
 
 namespace gipo {
 namespace {
@@ -20,11 +21,6 @@ constexpr std::int64_t kMostVersion = std::int64_t{1} << 62;
 template <class T>
 std::span<const T> as(std::span<const std::byte> rows) {
   return {reinterpret_cast<const T*>(rows.data()), rows.size() / sizeof(T)};
-}
-
-template <class T>
-bool all_finite(std::span<const T> values) {
-  return std::all_of(values.begin(), values.end(), [](T v) { return std::isfinite(v); });
 }
 
 // Value i is one of choices[i % n], counted from 0; where that is 0, any number is.
@@ -56,6 +52,17 @@ bool all_choices(DType dtype, std::span<const std::int64_t> choices, std::span<c
   GIPO_CHECK(false);
 }
 
+std::uint32_t fingerprint_of(const Columns& columns) {
+  ByteWriter out;
+  for (const Column& c : columns) {
+    out.text(c.name);
+    out.text(name_of(c.dtype));
+    out.value<std::uint64_t>(c.width);
+    out.value(static_cast<std::uint8_t>(c.rows));
+  }
+  return crc32c(out.bytes());
+}
+
 }  // namespace
 
 TransitionSpec plain_transition(std::size_t observation_size, std::size_t action_dims, bool stored) {
@@ -64,7 +71,7 @@ TransitionSpec plain_transition(std::size_t observation_size, std::size_t action
 
 Columns columns(const TransitionSpec& spec) {
   Columns list;
-  for (const Field& f : spec.observation) list.push_back({f.name, f.dtype, f.values(), Rows::kStepsAndFinal});
+  for (const Field& f : spec.observation) list.push_back(column_of(f, Rows::kStepsAndFinal));
   list.push_back({"action", DType::kFloat32, spec.action_dims});
   list.push_back({"log_prob", DType::kFloat32, spec.action_dims});
   list.push_back({"reward", DType::kFloat32, 1});
@@ -92,6 +99,7 @@ TransitionLayout::TransitionLayout(const TransitionSpec& s) : spec(s), columns(g
   target = find("target");
   version = find("version");
   state = find("state");
+  fingerprint = fingerprint_of(columns);
 }
 
 std::size_t TransitionLayout::step_bytes() const {
@@ -106,26 +114,14 @@ std::size_t TransitionLayout::start_bytes() const {
   return bytes;
 }
 
-std::uint32_t TransitionLayout::fingerprint() const {
-  return checksum_of([this](ByteWriter& out) {
-    for (const Column& c : columns) {
-      out.text(c.name);
-      out.text(name_of(c.dtype));
-      out.value<std::uint64_t>(c.width);
-      out.value(static_cast<std::uint8_t>(c.rows));
-    }
-  });
-}
-
 bool TransitionLayout::finite(std::size_t column, std::span<const std::byte> rows) const {
   const DType dtype = columns[column].dtype;
   if (dtype == DType::kFloat32) return all_finite(as<float>(rows));
-  if (dtype == DType::kFloat64) return all_finite(as<double>(rows));
+  if (dtype == DType::kFloat64) return all_finite_floats(as<double>(rows));
   return true;
 }
 
-void TransitionLayout::refuse_impossible(std::size_t column, std::span<const std::byte> rows,
-                                         const std::string& whose) const {
+void TransitionLayout::refuse_impossible(std::size_t column, std::span<const std::byte> rows, const char* whose) const {
   const auto refuse = [&](const char* why) {
     throw Error(fmt::format("{} has a number that no step has: {}: {}", whose, columns[column].name, why));
   };
@@ -145,20 +141,6 @@ void TransitionLayout::refuse_impossible(std::size_t column, std::span<const std
 
 bool possible_choices(std::span<const std::int64_t> choices, std::span<const float> actions) {
   return all_finite(actions) && all_choices(choices, actions);
-}
-
-std::vector<float> Transitions::encoded(std::size_t first, std::size_t rows) const {
-  const Fields& fields = layout_.spec.observation;
-  std::vector<float> floats(rows * floats_of(fields));
-  encode_into(first, rows, floats.data());
-  return floats;
-}
-
-void Transitions::encode_into(std::size_t first, std::size_t rows, float* out) const {
-  const Fields& fields = layout_.spec.observation;
-  std::vector<const std::byte*> places;
-  for (std::size_t f = 0; f < fields.size(); ++f) places.push_back(table_.row(f, first));
-  encode(fields, places, rows, out);
 }
 
 }  // namespace gipo

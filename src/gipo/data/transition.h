@@ -39,14 +39,14 @@ struct TransitionLayout {
   Columns columns;
   std::vector<std::size_t> row_bytes;  // of each column
   std::size_t action, log_prob, reward, advantage, target, version, state;
+  // Checksum of names, types, widths and kinds: two programs with the same one mean the same by a row.
+  std::uint32_t fingerprint;
 
   std::size_t step_bytes() const;   // of a step: one row of each column but those of the start
   std::size_t start_bytes() const;  // of the start of a segment
-  // Checksum of names, types, widths and kinds: two programs with the same one mean the same by a row.
-  std::uint32_t fingerprint() const;
   // Throws Error, naming the column, where `rows` of it hold what no step can hold: a number that is not finite, no such
   // choice, no such version. `whose` begins the message.
-  void refuse_impossible(std::size_t column, std::span<const std::byte> rows, const std::string& whose) const;
+  void refuse_impossible(std::size_t column, std::span<const std::byte> rows, const char* whose) const;
   bool finite(std::size_t column, std::span<const std::byte> rows) const;  // true for whole numbers
 };
 
@@ -82,10 +82,6 @@ class Transitions {
   void locate_observation(std::size_t r, std::span<const std::byte*> out) const {
     for (std::size_t f = 0; f < layout_.spec.observation.size(); ++f) out[f] = table_.row(f, r);
   }
-
-  // What networks read of observations [first, first + rows): [rows, floats_of(fields)].
-  void encode_into(std::size_t first, std::size_t rows, float* out) const;
-  std::vector<float> encoded(std::size_t first, std::size_t rows) const;
 
   std::span<float> action() { return table_.values<float>(layout_.action); }
   std::span<float> log_prob() { return table_.values<float>(layout_.log_prob); }

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "gipo/core/error.h"
+#include "gipo/core/finite.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/checksum.h"
 
@@ -41,7 +41,7 @@ Head read_head(std::string_view message, const Segment& segment) {
   if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) refuse("it does not begin with gipo.seg");
   if (head.format != kFormat) refuse(fmt::format("its format is {}, this program reads {}", head.format, kFormat));
   const TransitionLayout& layout = segment.layout();
-  if (const std::uint32_t own = layout.fingerprint(); head.fingerprint != own) {
+  if (const std::uint32_t own = layout.fingerprint; head.fingerprint != own) {
     refuse(fmt::format("its columns have the fingerprint {:08x}, those of this run {:08x}", head.fingerprint, own));
   }
   if (head.steps == 0 || head.steps > segment.capacity()) {
@@ -84,7 +84,7 @@ void encode(const Segment& segment, ByteWriter& out) {
   Head head{
       {},
       kFormat,
-      segment.layout().fingerprint(),
+      segment.layout().fingerprint,
       segment.actor,
       segment.incarnation,
       segment.sequence,
@@ -118,7 +118,7 @@ void decode(std::string_view message, Segment& segment) {
     }
     const auto discounted = std::span(segment.discounted).first((head.flags & kDiscounted) != 0 ? segment.length : 0);
     in.bytes_into(std::as_writable_bytes(discounted));
-    if (!std::all_of(discounted.begin(), discounted.end(), [](float v) { return std::isfinite(v); })) {
+    if (!all_finite(discounted)) {
       throw Error("message with a segment has a number that no step has: a discounted return that is not finite");
     }
     segment.discounted_sums.set(discounted);

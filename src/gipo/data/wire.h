@@ -27,7 +27,9 @@ std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, bool d
 // Appends the message of a closed segment.
 void encode(const Segment& segment, ByteWriter& out);
 
-// Fills a segment that the receiver made, and sums it up as the actor did. Allocates nothing but for messages of errors.
+// Fills a segment that the receiver made, and sums it up as the actor did. Allocates nothing, whatever the message says, but
+// for the words of an error: all room is the segment's, whose size follows from the receiver's own spec and longest
+// segment. That includes three doubles of sums for each float that networks read; a choice among n has n of those.
 // Throws Error, naming what was expected and what came, for another format, other columns, a segment longer than this
 // one can be, a message cut short or too long, damaged bytes and values that no step has; the segment is empty then.
 void decode(std::string_view message, Segment& segment);

@@ -9,9 +9,7 @@
 #include <sstream>
 
 #include "gipo/core/error.h"
-#include "gipo/io/temporary_folder.h"
-#include "gipo/run/resume.h"
-#include "gipo/train/trainer.h"
+#include "gipo/train/small_runs.h"
 
 namespace gipo {
 namespace {
@@ -19,28 +17,15 @@ namespace {
 namespace fs = std::filesystem;
 
 // A small finished run, in a folder of its own; each test damages something.
-class Doctor : public ::testing::Test {
+class Doctor : public SmallRuns, public ::testing::Test {
  protected:
   Doctor() {
-    LoadedConfig loaded;
-    Config& c = loaded.config;
-    c.run.dir = top_.path();
-    c.run.name = "run";
-    c.env.count = 2;
-    c.policy.hidden = {8};
+    Config& c = loaded_.config;
     c.learner.batch_size = 32;
-    c.learner.updates = 60;
-    c.replay.segment_length = 16;
     c.eval.every_updates = 15;
     c.eval.episodes = 1;
-    c.log.every_updates = 5;
     c.checkpoint.every_updates = 0;
-    const Plan plan = make_plan(loaded);
-    RunFolder folder(plan, "test", [] { return 0.0; });
-    TrainerHooks hooks;
-    hooks.seconds = [] { return 0.0; };
-    Trainer(plan, folder, hooks).run();
-    run_ = plan.run_dir;
+    run("run");
   }
 
   std::string path(const std::string& name) const { return run_ + "/" + name; }
@@ -78,15 +63,14 @@ class Doctor : public ::testing::Test {
     write_file_atomic(path(name), bytes);
   }
 
-  TemporaryFolder top_;
-  std::string run_;
+  const std::string run_ = dir_ / "run";
   Diagnosis found_;
 };
 
 TEST_F(Doctor, AWholeRunIsGoodAndNothingIsTouched) {
   const auto snapshot = [&] {
     std::map<std::string, std::string> files;
-    for (const auto& entry : fs::recursive_directory_iterator(top_.path())) {
+    for (const auto& entry : fs::recursive_directory_iterator(dir_.path())) {
       files[entry.path().string()] = entry.is_regular_file() ? read_file(entry.path().string()) : "";
     }
     return files;
@@ -102,8 +86,8 @@ TEST_F(Doctor, AWholeRunIsGoodAndNothingIsTouched) {
 }
 
 TEST_F(Doctor, WhatIsNotARunFolderIsRefused) {
-  EXPECT_THROW(examine(top_.path()), Error);
-  EXPECT_THROW(examine(top_ / "absent"), Error);
+  EXPECT_THROW(examine(dir_.path()), Error);
+  EXPECT_THROW(examine(dir_ / "absent"), Error);
   EXPECT_THROW(examine(path("config.toml")), Error);
 }
 

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "gipo/core/error.h"
+#include "gipo/core/message_of.h"
 #include "gipo/io/bytes.h"
 
 namespace gipo {
@@ -49,16 +50,6 @@ void move_to(Env& env, const Numbers& state) {
   for (const double x : state) out.value(x);
   ByteReader in(out.bytes());
   env.load_physics(in);
-}
-
-template <class Exception, class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Exception& e) {
-    return e.what();
-  }
-  return "nothing thrown";
 }
 
 TEST(Env, TimeLimitTruncates) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "gipo/core/error.h"
+#include "gipo/core/message_of.h"
 #include "gipo/io/temporary_folder.h"
 
 namespace gipo {
@@ -18,16 +19,6 @@ class Files : public ::testing::Test {
   TemporaryFolder top_;
   const std::string folder_ = top_.path();
 };
-
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST_F(Files, AtomicWriteReadsBack) {
   const std::string bytes("a\0b\n", 4);

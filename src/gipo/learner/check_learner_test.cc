@@ -17,14 +17,21 @@ struct Kind {
   const char* name;
   ActionSpace action;
   DistributionChoice distribution;
+  bool masked = false;
 };
 
 std::vector<Kind> kinds() {
   const ActionSpace box = ActionSpace::box({-1, -2, 0}, {1, 2, 3});
+  // A choice of three, a bounded number, a choice of four.
+  const ActionSpace composed{ActionSpace::Kind::kComposed, {3, 0, 4}, {0, -2, 0}, {0, 2, 0}};
   return {{"categorical", ActionSpace::discrete(5), DistributionChoice::kAuto},
           {"multi_categorical", {ActionSpace::Kind::kMultiDiscrete, {3, 4, 2}, {}, {}}, DistributionChoice::kAuto},
           {"gaussian", box, DistributionChoice::kAuto},
-          {"binned", box, DistributionChoice::kBinned}};
+          {"binned", box, DistributionChoice::kBinned},
+          {"composed", composed, DistributionChoice::kAuto},
+          {"composed, binned", composed, DistributionChoice::kBinned},
+          {"masked categorical", ActionSpace::discrete(5), DistributionChoice::kAuto, true},
+          {"masked composed", composed, DistributionChoice::kAuto, true}};
 }
 
 LearnerSetup setup_for(const Kind& kind, const std::string& surrogate) {
@@ -32,6 +39,7 @@ LearnerSetup setup_for(const Kind& kind, const std::string& surrogate) {
   policy.hidden = {32, 32};
   policy.distribution = kind.distribution;
   LearnerSetup setup = made_up_setup(7, kind.action, policy, kRows);
+  if (kind.masked) add_mask(setup.model);
   setup.learner.backend = "check";
   setup.surrogate.name = surrogate;
   return setup;

@@ -253,9 +253,8 @@ std::vector<ModelSpec> models() {
         ModelSpec m;
         m.observation_size = 3;
         m.fields = plain_fields(3);
-        const auto choices = static_cast<std::int64_t>(d.mask_size());
-        if (d.masked) m.fields.push_back({"mask", DType::kUint8, {choices}, Role::kMask});
         m.distribution = d;
+        if (d.masked) add_mask(m);
         m.options.hidden = {8, 7};
         m.options.activation = activation;
         m.options.layer_norm = layer_norm;

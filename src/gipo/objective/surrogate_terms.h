@@ -13,8 +13,8 @@ inline constexpr double kMaxLogRatio = 20.0;
 
 template <class T>
 GIPO_HD inline T clamped_log_ratio(T log_ratio) {
-  constexpr T limit = static_cast<T>(kMaxLogRatio);
-  return within(log_ratio, -limit, limit);
+  constexpr T kLimit = static_cast<T>(kMaxLogRatio);
+  return within(log_ratio, -kLimit, kLimit);
 }
 
 // What a surrogate says of one sample: m in the gradient m A grad log pi, and minus the objective.
@@ -26,9 +26,9 @@ struct SurrogateTerm {
 // The functor's term for any finite input.
 template <class T, class Functor>
 GIPO_HD inline SurrogateTerm<T> surrogate_term(const Functor& functor, T log_ratio, T advantage) {
-  constexpr T largest = std::numeric_limits<T>::max();
+  constexpr T kLargest = std::numeric_limits<T>::max();
   SurrogateTerm<T> term = functor(clamped_log_ratio(log_ratio), advantage);
-  term.loss = within(term.loss, -largest, largest);  // m A may overflow where m and A do not
+  term.loss = within(term.loss, -kLargest, kLargest);  // m A may overflow where m and A do not
   return term;
 }
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "gipo/core/error.h"
+#include "gipo/core/message_of.h"
 #include "gipo/plan/config_file.h"
 #include "gipo/plan/option_table.h"
 
@@ -17,16 +18,6 @@ namespace {
 using ::testing::AssertionFailure;
 using ::testing::AssertionResult;
 using ::testing::AssertionSuccess;
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 AssertionResult says(const std::string& message, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {

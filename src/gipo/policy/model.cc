@@ -93,6 +93,12 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   return spec;
 }
 
+void add_mask(ModelSpec& spec) {
+  spec.distribution.masked = true;
+  const auto choices = static_cast<std::int64_t>(spec.distribution.mask_size());
+  spec.fields.push_back({"action_mask", DType::kUint8, {choices}, Role::kMask});
+}
+
 void to_env_action(const ModelSpec& spec, std::span<const float> action, std::span<double> env_action) {
   for (std::size_t d = 0; d < action.size(); ++d) {
     const double a = action[d];

@@ -25,6 +25,9 @@ struct ModelSpec {
 // Throws Error where the distribution does not fit the task's actions.
 ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env);
 
+// A mask of valid choices, in a field behind the others.
+void add_mask(ModelSpec& spec);
+
 // The policy's action as the task takes it. Gaussian and binned actions live in units where a bounded range is -1 to 1;
 // they are scaled to the task's range and clipped to it.
 void to_env_action(const ModelSpec& spec, std::span<const float> action, std::span<double> env_action);

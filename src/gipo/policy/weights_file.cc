@@ -162,12 +162,8 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
     env.fields.push_back({"privileged", DType::kFloat32, {static_cast<std::int64_t>(critic)}, Role::kCritic});
   }
   policy.model = make_model_spec(options, env);
-  policy.model.distribution.masked = file.metadata().contains("masked");
   policy.model.fields = plain_fields(env.observation_size);
-  if (policy.model.distribution.masked) {
-    const auto choices = static_cast<std::int64_t>(policy.model.distribution.mask_size());
-    policy.model.fields.push_back({"action_mask", DType::kUint8, {choices}, Role::kMask});
-  }
+  if (file.metadata().contains("masked")) add_mask(policy.model);
   // Before anything is made of that size.
   const std::size_t parameters =
       parameter_count(policy.model, Part::kPolicy) + parameter_count(policy.model, Part::kCritic);

@@ -10,12 +10,14 @@
 
 namespace gipo {
 
-void ColumnSums::set(std::span<const float> rows) {
-  const std::size_t dims = sum_.size(), n = rows.size() / dims;
+void ColumnSums::set(std::span<const float> rows, std::size_t first, std::size_t width) {
+  GIPO_CHECK(width > 0 && first + width <= sum_.size());
+  const std::size_t n = rows.size() / width;
   count_ = static_cast<double>(n);
   if (n == 0) return;
-  std::copy_n(rows.begin(), dims, from_.begin());
-  dense_kernels<float>().moments(rows.data(), n, dims, from_.data(), sum_.data(), square_.data());
+  double* from = from_.data() + first;
+  std::copy_n(rows.begin(), width, from);
+  dense_kernels<float>().moments(rows.data(), n, width, from, sum_.data() + first, square_.data() + first);
 }
 
 // Merged with the rows' own moments: stable wherever the observations lie.

@@ -14,7 +14,9 @@ class ColumnSums {
  public:
   explicit ColumnSums(std::size_t dims) : from_(dims), sum_(dims), square_(dims) {}
   ColumnSums(std::size_t dims, std::span<const float> rows) : ColumnSums(dims) { set(rows); }
-  void set(std::span<const float> rows);   // [n, dims]
+  void set(std::span<const float> rows) { set(rows, 0, sum_.size()); }  // [n, dims]
+  // Columns [first, first + width) alone: [n, width]. The same as all at once, where each is set once.
+  void set(std::span<const float> rows, std::size_t first, std::size_t width);
   double count() const { return count_; }  // rows
 
  private:

@@ -9,9 +9,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
-#include "gipo/io/temporary_folder.h"
-#include "gipo/run/resume.h"
-#include "gipo/train/trainer.h"
+#include "gipo/train/small_runs.h"
 
 namespace gipo {
 namespace {
@@ -51,47 +49,26 @@ class Watched final : public Env {
 };
 const RegisterEnv kWatched{Watched::watched_spec(), [] { return std::make_unique<Watched>(); }};
 
-class Interruption : public ::testing::Test {
+class Interruption : public SmallRuns, public ::testing::Test {
  protected:
   Interruption() {
     watch.steps = 0, watch.stop_at = -1, watch.stop = false, watch.reward = 1;
     watch.bad_every = 0, watch.bad_observation = watch.bad_start = false;
-    Config& c = loaded_.config;
-    c.run.dir = dir_.path();
-    c.env.id = "Watched-v0";
-    c.env.count = 2;
-    c.policy.hidden = {8};
-    c.learner.batch_size = 64;
-    c.learner.updates = 60;
-    c.replay.segment_length = 16;
-    c.eval.episodes = 5;
-    c.eval.every_updates = 20;
-    c.log.every_updates = 5;
-  }
-  TrainerHooks hooks() {
-    TrainerHooks hooks;
-    hooks.seconds = [] { return 0.0; };
-    hooks.progress = [this](const Progress& p) {
+    loaded_.config.env.id = "Watched-v0";
+    loaded_.config.eval.episodes = 5;
+    loaded_.config.eval.every_updates = 20;
+    hooks_.progress = [this](const Progress& p) {
       if (on_progress_) on_progress_(p);
     };
-    hooks.warn = [this](const std::string& text) { warnings_ += text + "\n"; };
-    hooks.stop = &watch.stop;
-    return hooks;
-  }
-  RunSummary run(const std::string& name) {
-    loaded_.config.run.name = name;
-    const Plan plan = make_plan(loaded_);
-    RunFolder folder(plan, "test", [] { return 0.0; });
-    return Trainer(plan, folder, hooks()).run();
+    hooks_.stop = &watch.stop;
   }
   RunSummary go_on(const std::string& name) {
     watch.stop = false;
-    const ResumePoint point = find_resume_point(dir_ / name, std::nullopt);
-    RunFolder folder(
-        point.plan, "test", [] { return 0.0; }, point.positions);
-    Trainer trainer(point.plan, folder, hooks());
-    trainer.restore(point.checkpoint);
-    return trainer.run();
+    return SmallRuns::go_on(name);
+  }
+  Checkpoint newest(const std::string& name) {
+    std::vector<std::string> passed_over;
+    return newest_checkpoint(dir_ / name + "/checkpoints", passed_over).value();
   }
   // Stopped at each of these steps and resumed, a run ends as if it had been left alone.
   void expect_same_when_stopped(const std::vector<double>& moments) {
@@ -115,10 +92,7 @@ class Interruption : public ::testing::Test {
     }
   }
 
-  TemporaryFolder dir_;
-  LoadedConfig loaded_;
   std::function<void(const Progress&)> on_progress_;
-  std::string warnings_;
 };
 
 TEST_F(Interruption, StoppedAnywhereALockstepRunEndsWithTheSameBytes) {
@@ -160,6 +134,46 @@ TEST_F(Interruption, AWarmUpIsShownAndStopsWithoutWaitingForItsEnd) {
     EXPECT_LT(s.env_steps, 900'000) << mode;
     EXPECT_EQ(list_checkpoints(dir_ / mode + "/checkpoints"), (std::vector<std::int64_t>{0}));
   }
+}
+
+// A run that fails is saved without its actors: those that go on are another incarnation, whose segments the replay takes
+// beside the ones it holds. A checkpoint of theirs must say so, or the run that goes on from it begins at the marks of
+// the failed one: its segments would be refused, or taken for others.
+TEST_F(Interruption, AfterAFailureALockstepRunCanBeStoppedAndResumedAgain) {
+  loaded_.config.staleness.warmup = 500;
+  watch.bad_observation = true;
+  const auto fail = [&](const std::string& name) {
+    watch.steps = 0, watch.bad_every = 0;
+    on_progress_ = [](const Progress& p) {
+      if (p.update == 20) watch.bad_every = 1;
+    };
+    EXPECT_THROW(run(name), RunError);
+    watch.steps = 0, watch.bad_every = 0;
+    on_progress_ = nullptr;
+    return newest(name);
+  };
+  const Checkpoint failed = fail("whole");
+  EXPECT_TRUE(failed.has("episodes.bin")) << "without actors";
+  const RunSummary whole = go_on("whole");
+  const std::int64_t steps = watch.steps;
+  EXPECT_EQ(whole.ended, "finished");
+
+  EXPECT_EQ(fail("again").update, failed.update);
+  watch.stop_at = steps / 3;
+  const RunSummary first = go_on("again");
+  EXPECT_EQ(first.ended, "interrupted");
+  EXPECT_TRUE(newest("again").has("actors.bin"));
+  watch.stop_at = steps * 2 / 3;
+  const RunSummary second = go_on("again");
+  EXPECT_EQ(second.ended, "interrupted");
+  EXPECT_GT(second.env_steps, first.env_steps);
+  const RunSummary last = go_on("again");
+  EXPECT_EQ(last.ended, "finished");
+  EXPECT_GT(last.env_steps, second.env_steps);
+  EXPECT_EQ(last.env_steps, whole.env_steps);
+  EXPECT_EQ(last.rejected_segments, whole.rejected_segments) << "none but those of the failure";
+  EXPECT_EQ(last.replay_fingerprint, whole.replay_fingerprint);
+  EXPECT_EQ(last.weights_fingerprint, whole.weights_fingerprint);
 }
 
 // Episodes that were under way when the target was reached must not take it back.

@@ -1,9 +1,8 @@
 #include "gipo/train/observer.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "gipo/core/finite.h"
 #include "gipo/env/env.h"
 
 namespace gipo {
@@ -11,14 +10,13 @@ namespace {
 
 Columns columns_of(const Fields& fields) {
   Columns all;
-  for (const Field& f : fields) all.push_back({f.name, f.dtype, f.values(), Column::Rows::kSteps});
+  for (const Field& f : fields) all.push_back(column_of(f, Column::Rows::kSteps));
   return all;
 }
 
 template <class T>
-bool all_finite(const std::byte* row, std::size_t values) {
-  const auto* v = reinterpret_cast<const T*>(row);
-  return std::all_of(v, v + values, [](T x) { return std::isfinite(static_cast<float>(x)); });
+std::span<const T> as(std::span<const std::byte> row) {
+  return {reinterpret_cast<const T*>(row.data()), row.size() / sizeof(T)};
 }
 
 }  // namespace
@@ -36,9 +34,8 @@ void Observer::observe(const Env& env, std::size_t i) {
 bool Observer::finite(std::size_t i) const {
   for (std::size_t f = 0; f < fields_.size(); ++f) {
     const DType type = fields_[f].dtype;
-    const std::size_t n = fields_[f].values();
-    if (type == DType::kFloat32 && !all_finite<float>(now_.row(f, i), n)) return false;
-    if (type == DType::kFloat64 && !all_finite<double>(now_.row(f, i), n)) return false;
+    if (type == DType::kFloat32 && !all_finite(as<float>(field(f, i)))) return false;
+    if (type == DType::kFloat64 && !all_finite_floats(as<double>(field(f, i)))) return false;
   }
   return true;
 }

@@ -2,10 +2,7 @@
 // weights published.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "gipo/core/allocations.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/learner/learner.h"
 #include "gipo/plan/plan.h"
@@ -13,37 +10,6 @@
 #include "gipo/train/actor.h"
 #include "gipo/train/intake.h"
 #include "gipo/train/weight_store.h"
-
-namespace {
-
-std::atomic<long> allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  ++allocations;
-  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
-  void* p = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, rounded) : std::malloc(size);
-  if (p == nullptr && size > 0) throw std::bad_alloc();
-  return p;
-}
-
-// Not inlined: g++ would see free() take what operator new gave, and warn.
-[[gnu::noinline]] void release(void* p) { std::free(p); }
-
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size == 0 ? 1 : size, 1); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(size == 0 ? 1 : size);
-}
-void operator delete(void* p) noexcept { release(p); }
-void operator delete(void* p, const std::nothrow_t&) noexcept { release(p); }
-void operator delete(void* p, std::size_t) noexcept { release(p); }
-void operator delete(void* p, std::align_val_t) noexcept { release(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(p); }
 
 namespace gipo {
 namespace {
@@ -85,9 +51,9 @@ TEST_P(SteadyLoop, AllocatesNothing) {
     store.publish(*learner);
   };
   for (int i = 0; i < 2000; ++i) turn();  // until every buffer has the size it needs
-  const long before = allocations;
+  allocations.reset();
   for (int i = 0; i < 500; ++i) turn();
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(allocations.count, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tasks, SteadyLoop,

@@ -76,6 +76,7 @@ std::vector<std::string> worker_environment() {
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> all;
+  all.reserve(words.size() + 1);
   for (std::string& w : words) all.push_back(w.data());
   all.push_back(nullptr);
   return all;

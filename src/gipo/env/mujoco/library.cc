@@ -69,10 +69,10 @@ std::string mended_by(const char* package, const char* version) {
 
 // The library itself where a folder is named.
 std::string library_path() {
-  const std::string place = find_folder("GIPO_MUJOCO", GIPO_MUJOCO_DIR, "mujoco");
+  std::string place = find_folder("GIPO_MUJOCO", GIPO_MUJOCO_DIR, "mujoco");
   std::error_code ignored;
   if (fs::is_regular_file(place, ignored)) return place;
-  const std::string path = fmt::format("{}/libmujoco.so.{}", place, kVersion);
+  std::string path = fmt::format("{}/libmujoco.so.{}", place, kVersion);
   if (fs::exists(path, ignored)) return path;
 
   if (!fs::is_directory(place, ignored)) refuse_library(fmt::format("there is no {}", place));

@@ -17,7 +17,7 @@
 namespace gipo {
 
 struct MujocoApi {
-#define GIPO_MUJOCO_MEMBER(f) decltype(&::f) f = nullptr;
+#define GIPO_MUJOCO_MEMBER(f) decltype(&::f) f = nullptr;  // NOLINT(bugprone-macro-parentheses): f is the name
   GIPO_MUJOCO_FUNCTIONS(GIPO_MUJOCO_MEMBER)
 #undef GIPO_MUJOCO_MEMBER
 };

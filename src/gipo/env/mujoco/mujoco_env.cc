@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
+#include "gipo/core/finite.h"
 #include "gipo/io/bytes.h"
 
 namespace gipo {
@@ -15,10 +15,6 @@ namespace {
 constexpr std::array<const char*, mjNWARNING> kWarnings = {
     "mujoco_bad_inertia", "mujoco_contacts_full", "mujoco_constraints_full", "mujoco_visuals_full",
     "mujoco_bad_qpos",    "mujoco_bad_qvel",      "mujoco_bad_qacc",         "mujoco_bad_ctrl"};
-
-bool all_finite(std::span<const double> values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
-}
 
 }  // namespace
 
