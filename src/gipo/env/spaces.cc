@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "gipo/env/options.h"
 #include "gipo/core/error.h"
+#include "gipo/env/options.h"
 
 namespace gipo {
 namespace {

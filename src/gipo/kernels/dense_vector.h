@@ -81,13 +81,13 @@ inline Vec<T> totals_of(Vec<T>* v, std::index_sequence<Lane...> lanes) {
     return v[0];
   } else {
     // Lanes of v[i] and of v[i + N / 2] in turns of N / 2: the first halves of both, and the second.
-    constexpr auto from = [](std::size_t lane, std::size_t half) {
+    constexpr auto kFrom = [](std::size_t lane, std::size_t half) {
       const std::size_t run = lane / (N / 2) % 2, group = lane / N;
       return static_cast<int>(run * kLanes<T> + group * N + half * (N / 2) + lane % (N / 2));
     };
     for (std::size_t i = 0; i < N / 2; ++i) {
-      v[i] = __builtin_shufflevector(v[i], v[i + N / 2], from(Lane, 0)...) +
-             __builtin_shufflevector(v[i], v[i + N / 2], from(Lane, 1)...);
+      v[i] = __builtin_shufflevector(v[i], v[i + N / 2], kFrom(Lane, 0)...) +
+             __builtin_shufflevector(v[i], v[i + N / 2], kFrom(Lane, 1)...);
     }
     return totals_of<T, N / 2>(v, lanes);
   }

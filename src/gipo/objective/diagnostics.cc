@@ -116,23 +116,23 @@ double count_of(std::uint32_t counts, unsigned which) { return (counts >> which)
 // times eight, plus that of the log ratio. Nothing here depends on another entry, so that the loop becomes vectors.
 void classify(const DiagnosticsInput& in, float* __restrict rhos, std::uint32_t* __restrict counts,
               std::uint32_t* __restrict columns) {
-  constexpr float limit = static_cast<float>(kMaxLogRatio), most = std::numeric_limits<float>::max();
-  constexpr std::array<float, 7> contributions = at_most(kContributionEdges), log_ratios = at_most(kLogRatioEdges);
-  constexpr float tau_u = at_most(kTauU), tau_m = at_most(kTauM);
+  constexpr float kLimit = static_cast<float>(kMaxLogRatio), kLargest = std::numeric_limits<float>::max();
+  constexpr std::array<float, 7> kContributions = at_most(kContributionEdges), kLogRatios = at_most(kLogRatioEdges);
+  constexpr float kMostU = at_most(kTauU), kMostM = at_most(kTauM);
   const float epsilon = at_most(in.epsilon);
   const std::uint32_t any_zero = in.clips_to_zero ? 1 : 0;
   const std::size_t n = in.log_ratio.size();
   for (std::size_t i = 0; i < n; ++i) {
     const float x = in.log_ratio[i], m = std::abs(in.multiplier[i]), a = std::abs(in.advantage[i]), u = m * a;
-    const float low = x < -limit ? -limit : x, rho = fast_exp(low > limit ? limit : low);
-    const std::uint32_t zero = m == 0, finite = (std::abs(x) <= most) & (a <= most);
+    const float low = x < -kLimit ? -kLimit : x, rho = fast_exp(low > kLimit ? kLimit : low);
+    const std::uint32_t zero = m == 0, finite = (std::abs(x) <= kLargest) & (a <= kLargest);
     const std::uint32_t underflow = (m > 0) & (a > 0) & (u <= 0);  // of a contribution that is not zero
     rhos[i] = rho;
     // A zero is the clip's own, or what float left of a tiny weight: told apart, never added up.
-    counts[i] = static_cast<std::uint32_t>(u <= tau_u) << kNearZero | (zero & (any_zero | finite)) << kZero |
-                static_cast<std::uint32_t>((m > 0) & (m <= tau_m)) << kSuppressed |
+    counts[i] = static_cast<std::uint32_t>(u <= kMostU) << kNearZero | (zero & (any_zero | finite)) << kZero |
+                static_cast<std::uint32_t>((m > 0) & (m <= kMostM)) << kSuppressed |
                 static_cast<std::uint32_t>(std::abs(rho - 1) > epsilon) << kClipped;
-    columns[i] = (column(contributions, u) + underflow) * 8 + column(log_ratios, std::abs(x));
+    columns[i] = (column(kContributions, u) + underflow) * 8 + column(kLogRatios, std::abs(x));
   }
 }
 

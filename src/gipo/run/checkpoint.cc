@@ -177,7 +177,9 @@ void Checkpoint::load(const std::string& name, const std::function<void(ByteRead
 
 Checkpoint read_checkpoint(const std::string& path) {
   Checkpoint checkpoint = find_checkpoint(path);
-  for (const auto& [name, size] : checkpoint.sizes) checkpoint.files[name] = read_file(path + "/" + name, size);
+  for (const auto& [name, size] : checkpoint.sizes) {
+    checkpoint.files[name] = read_file(fmt::format("{}/{}", path, name), size);
+  }
   return checkpoint;
 }
 
@@ -211,7 +213,7 @@ Checkpoint find_checkpoint(const std::string& path) {
       if (name.find_first_of(std::string_view("/\0", 2)) != std::string::npos || name == kManifest) {
         damaged("manifest.json names a file that is not one of a checkpoint's");
       }
-      const std::string file = path + "/" + name;
+      const std::string file = fmt::format("{}/{}", path, name);
       const auto size = fs::file_size(file, failed);
       if (failed) damaged(fmt::format("{} is missing", name));
       if (size != entry.at("size").get<std::uint64_t>()) {

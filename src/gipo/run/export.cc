@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 std::string policy_path(const std::string& run_or_file) {
   if (fs::is_regular_file(run_or_file)) return run_or_file;
   if (!fs::is_directory(run_or_file)) throw Error(fmt::format("{}: no such run folder or policy file", run_or_file));
-  const std::string path = (fs::path(run_or_file) / kPolicyFile).string();
+  std::string path = (fs::path(run_or_file) / kPolicyFile).string();
   if (fs::exists(path)) return path;
   if (!fs::exists(fs::path(run_or_file) / "config.toml")) {
     throw Error(fmt::format("{}: no run folder: it has neither config.toml nor {}", run_or_file, kPolicyFile));

@@ -140,7 +140,7 @@ LogPositions RunFolder::positions() const {
 
 std::string logs_fall_short(const std::string& run_dir, const LogPositions& positions) {
   for (const auto& [name, position] : positions) {
-    const std::string path = run_dir + "/" + name;
+    const std::string path = fmt::format("{}/{}", run_dir, name);
     std::error_code failed;
     const auto found = fs::file_size(path, failed);
     if (failed && is_event_file(name)) continue;  // made from metrics.jsonl's figures; a new one is begun

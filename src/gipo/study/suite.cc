@@ -170,6 +170,7 @@ class Parser {
   template <class T, class Key, class F>
   std::vector<T> keep(const char* part, const std::vector<T>& all, const std::vector<Key>& chosen, F&& key) const {
     std::vector<std::string> known;
+    known.reserve(all.size());
     for (const T& item : all) known.push_back(fmt::format("{}", key(item)));
     for (const Key& k : chosen) {
       const std::string wanted = fmt::format("{}", k);

@@ -44,6 +44,7 @@ pid_t spawn(const std::string& binary, std::vector<std::string> arguments, const
   if (output < 0) throw RunError(fmt::format("cannot open {}: {}", output_path, std::strerror(errno)));
   arguments.insert(arguments.begin(), "gipo");
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& a : arguments) argv.push_back(a.data());
   argv.push_back(nullptr);
   const pid_t parent = ::getpid(), child = ::fork();
