@@ -1,5 +1,7 @@
 #include "gipo/policy/mlp_policy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -185,23 +187,22 @@ template <class T>
 void MlpPolicy<T>::add_to(OnnxGraph& graph, std::span<const float> policy, std::string x,
                           const std::string& output) const {
   const std::vector<TensorSlice> slices = tensors(Part::kPolicy);
-  const auto tensor = [&](const std::string& name) {
-    const auto it = std::ranges::find(slices, "policy." + name, &TensorSlice::name);
+  const auto tensor = [&](std::size_t layer, const char* name) {
+    const auto it = std::ranges::find(slices, fmt::format("policy.{}.{}", layer, name), &TensorSlice::name);
     GIPO_CHECK(it != slices.end());
     return graph.constant<float>(it->name, it->shape, policy.subspan(it->offset, it->values()));
   };
   const std::size_t layers = shapes_.policy.hidden.size();
   const char* activation = shapes_.policy.activation == Activation::kTanh ? "Tanh" : "Relu";
   for (std::size_t i = 0; i <= layers; ++i) {
-    const std::string name = std::to_string(i);
-    const std::vector<std::string> inputs = {x, tensor(name + ".weight"), tensor(name + ".bias")};
+    const std::vector<std::string> inputs = {x, tensor(i, "weight"), tensor(i, "bias")};
     if (i == layers) {
       graph.node("Gemm", inputs, {onnx_whole("transB", 1)}, {output});
       return;
     }
     x = graph.node(activation, {graph.node("Gemm", inputs, {onnx_whole("transB", 1)})});
     if (!shapes_.policy.layer_norm) continue;
-    x = graph.node("LayerNormalization", {x, tensor(name + ".norm.weight"), tensor(name + ".norm.bias")},
+    x = graph.node("LayerNormalization", {x, tensor(i, "norm.weight"), tensor(i, "norm.bias")},
                    {onnx_whole("axis", -1), onnx_real("epsilon", kNormEpsilon)});
   }
 }

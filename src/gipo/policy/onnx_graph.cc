@@ -58,10 +58,10 @@ std::string OnnxGraph::node(const std::string& op, const std::vector<std::string
 
 template <class T>
 std::string OnnxGraph::constant(const std::string& name, const OnnxDims& dims, std::span<const T> values) {
-  constexpr OnnxElement element = std::is_same_v<T, float> ? OnnxElement::kFloat : OnnxElement::kInt64;
+  constexpr OnnxElement kElement = std::is_same_v<T, float> ? OnnxElement::kFloat : OnnxElement::kInt64;
   std::string encoded;
   for (const std::int64_t d : dims) append(encoded, kTensorDims, d);
-  append(encoded, kTensorType, static_cast<int>(element));
+  append(encoded, kTensorType, static_cast<int>(kElement));
   append(encoded, kTensorName, name);
   append(encoded, kTensorBytes, std::string_view(reinterpret_cast<const char*>(values.data()), values.size_bytes()));
   append(graph_, kGraphInitializer, encoded);

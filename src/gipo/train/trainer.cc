@@ -92,7 +92,7 @@ RunSummary Trainer::run() {
     attempt([&] { folder_.write_summary(summary(why)); });
     throw;
   }
-  const RunSummary result = summary(!evaluated_ ? "interrupted" : solved() ? "solved" : "finished");
+  RunSummary result = summary(!evaluated_ ? "interrupted" : solved() ? "solved" : "finished");
   folder_.log(result.ended);
   folder_.write_summary(result);
   return result;

@@ -12,9 +12,8 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
-#include "gipo/io/temporary_folder.h"
 #include "gipo/plan/option_table.h"
-#include "gipo/run/resume.h"
+#include "gipo/train/small_runs.h"
 
 namespace gipo {
 namespace {
@@ -69,41 +68,15 @@ class Units final : public Env {
 const RegisterEnv kUnits{{"Units-v0", "for tests", 1, ActionSpace::discrete(2), 30},
                          [] { return std::make_unique<Units>(); }};
 
-class Training : public ::testing::Test {
+class Training : public SmallRuns, public ::testing::Test {
  protected:
   Training() {
-    loaded_.config.run.dir = dir_.path();
-    loaded_.config.env.count = 2;
-    loaded_.config.policy.hidden = {8};
-    loaded_.config.learner.batch_size = 64;
-    loaded_.config.learner.updates = 60;
-    loaded_.config.replay.segment_length = 16;
     loaded_.config.eval.episodes = 2;
-    loaded_.config.log.every_updates = 5;
+    hooks_.progress = [this](const Progress& p) { last_ = p; };
+    hooks_.stop = &stop_;
   }
   ~Training() override { trouble.period = 0; }
 
-  RunSummary run(const std::string& name) {
-    loaded_.config.run.name = name;
-    const Plan plan = make_plan(loaded_);
-    RunFolder folder(plan, "test", [] { return 0.0; });
-    TrainerHooks hooks;
-    hooks.seconds = [] { return 0.0; };
-    hooks.progress = [this](const Progress& p) { last_ = p; };
-    hooks.stop = &stop_;
-    hooks.warn = [this](const std::string& text) { warnings_ += text + "\n"; };
-    return Trainer(plan, folder, hooks).run();
-  }
-  RunSummary go_on(const std::string& name, std::optional<std::int64_t> updates = std::nullopt) {
-    const ResumePoint point = find_resume_point(dir_ / name, updates);
-    RunFolder folder(
-        point.plan, "test", [] { return 0.0; }, point.positions);
-    TrainerHooks hooks;
-    hooks.seconds = [] { return 0.0; };
-    Trainer trainer(point.plan, folder, hooks);
-    trainer.restore(point.checkpoint);
-    return trainer.run();
-  }
   // Environment and number of every episode in the log.
   std::vector<std::pair<std::int64_t, std::int64_t>> episodes(const std::string& run) {
     std::vector<std::pair<std::int64_t, std::int64_t>> all;
@@ -114,18 +87,14 @@ class Training : public ::testing::Test {
     }
     return all;
   }
-  std::string file(const std::string& run, const std::string& name) { return read_file(dir_ / run + "/" + name); }
   void expect_same(const std::string& a, const std::string& b) {
     for (const char* name : {"metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors"}) {
       EXPECT_EQ(file(a, name), file(b, name)) << name;
     }
   }
 
-  TemporaryFolder dir_;
-  LoadedConfig loaded_;
   std::atomic<bool> stop_{false};
   Progress last_;
-  std::string warnings_;
 };
 
 TEST_F(Training, LockstepRepeatsByteForByteWhateverTheThreads) {
@@ -254,11 +223,8 @@ TEST_F(Training, WhyARunFailedIsSeenWhenItsFilesCannotBeWrittenEither) {
   const Plan plan = make_plan(loaded_);
   RunFolder folder(plan, "test", [] { return 0.0; });
   fs::create_directories(dir_ / "a/policy.safetensors/in the way");
-  TrainerHooks hooks;
-  hooks.seconds = [] { return 0.0; };
-  hooks.warn = [this](const std::string& text) { warnings_ += text + "\n"; };
   try {
-    Trainer(plan, folder, hooks).run();
+    Trainer(plan, folder, hooks_).run();
     FAIL() << "it did not fail";
   } catch (const RunError& e) {
     EXPECT_NE(std::string(e.what()).find("finite"), std::string::npos) << e.what();
