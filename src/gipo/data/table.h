@@ -24,7 +24,8 @@ struct RowCounts {
 };
 inline RowCounts rows_of_segment(std::size_t steps) { return {steps, steps + 1, 1}; }
 
-// Arrays of rows, one for each column, in one piece of memory; each array begins at a cache line. All zero at first.
+// Arrays of rows, one for each column, in one piece of memory; each array begins 16 bytes into a cache line. All zero at
+// first.
 class Table {
  public:
   Table(const Columns& columns, const RowCounts& rows);

@@ -20,15 +20,10 @@ bool HighWater::is_new(const Mark& mark) const {
   return place == marks_.end() || place->actor != mark.actor || mark > *place;
 }
 
-bool HighWater::take(const Mark& mark) {
+bool HighWater::find_and_take(const Mark& mark) {
   const auto place = place_of(marks_, mark.actor);
-  if (place == marks_.end() || place->actor != mark.actor) {
-    marks_.insert(place, mark);
-  } else if (mark > *place) {
-    *place = mark;
-  } else {
-    return false;
-  }
+  if (place != marks_.end() && place->actor == mark.actor) return take_at(*place, mark);
+  marks_.insert(place, mark);
   return true;
 }
 

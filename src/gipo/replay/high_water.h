@@ -19,7 +19,12 @@ class HighWater {
   };
 
   bool is_new(const Mark& mark) const;
-  bool take(const Mark& mark);  // false where it is not new
+  // False where it is not new.
+  bool take(const Mark& mark) {
+    // Actors are numbered from 0 on: once all are known, each stands at its number.
+    if (mark.actor >= marks_.size() || marks_[mark.actor].actor != mark.actor) return find_and_take(mark);
+    return take_at(marks_[mark.actor], mark);
+  }
   void clear() { marks_.clear(); }
   std::size_t bytes() const { return marks_.capacity() * sizeof(Mark); }
 
@@ -28,6 +33,16 @@ class HighWater {
   void load(ByteReader& in);
 
  private:
+  static bool take_at(Mark& held, const Mark& mark) {
+    if (mark.incarnation < held.incarnation ||
+        (mark.incarnation == held.incarnation && mark.sequence <= held.sequence)) {
+      return false;
+    }
+    held = mark;
+    return true;
+  }
+  bool find_and_take(const Mark& mark);
+
   std::vector<Mark> marks_;  // by actor
 };
 

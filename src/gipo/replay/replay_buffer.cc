@@ -41,7 +41,7 @@ ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
       random_(random),
       moments_(floats_of(shape.transition.observation)),
       layout_(shape.transition),
-      arena_(layout_.columns.size()) {
+      arena_(layout_.columns.begin(), layout_.columns.end()) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0 &&
              shape.segment_length < std::numeric_limits<std::uint32_t>::max());
   static_assert(sizeof(Record) == 64);
@@ -66,14 +66,14 @@ std::size_t ReplayBuffer::bytes_per_transition(const ReplayShape& shape) {
 std::size_t ReplayBuffer::bytes() const {
   const std::lock_guard lock(mutex_);
   std::size_t bytes = records_.size() * sizeof(Record) + order_.capacity() * sizeof(Step) +
-                      sampled_rows_.capacity() * sizeof(std::size_t) + taken_.bytes();
+                      (sampled_rows_.capacity() + sampled_starts_.capacity()) * sizeof(std::size_t) + taken_.bytes();
   for (const auto& array : arena_) bytes += array.size();
   return bytes;
 }
 
 bool ReplayBuffer::insert(const Segment& segment) {
   std::unique_lock lock(mutex_);
-  GIPO_CHECK(segment.layout().columns.size() == arena_.size());
+  GIPO_CHECK(segment.layout().fingerprint == layout_.fingerprint);
   GIPO_CHECK(segment.length > 0 && segment.length <= shape_.segment_length);
   const HighWater::Mark mark{segment.actor, segment.incarnation, segment.sequence};
   // While this waits for a snapshot, the same one may come another way, and the mark is not yet to be saved.
@@ -93,10 +93,9 @@ bool ReplayBuffer::insert(const Segment& segment) {
   r.start = push_record(r);
   const RowCounts counts = rows_of_segment(segment.length);
   for (std::size_t c = 0; c < arena_.size(); ++c) {
-    const Rows rows = layout_.columns[c].rows;
-    const std::size_t size = layout_.row_bytes[c];
-    GIPO_CHECK(segment.table().row_bytes(c) == size);
-    copy_bytes(segment.table().row(c, 0), held(c, rows == Rows::kStart ? r.start : r.row), counts.of(rows) * size);
+    Array& array = arena_[c];
+    copy_bytes(segment.table().row(c, 0), array.row(array.rows == Rows::kStart ? r.start : r.row),
+               counts.of(array.rows) * array.row_bytes);
   }
   next_row_ = r.row + r.length + 1;
   size_ += r.length;
@@ -116,10 +115,10 @@ std::size_t ReplayBuffer::push_record(const Record& r) {
 void ReplayBuffer::grow_records() {
   const std::size_t first = shape_.capacity / shape_.segment_length + 1;
   const std::size_t wanted = records_.size() == 0 ? first : records_.size() + records_.size() / 8 + 64;
-  for (std::size_t c = 0; c < arena_.size(); ++c) {
-    if (layout_.columns[c].rows != Rows::kStart) continue;
-    arena_[c].rotate(first_record_ * layout_.row_bytes[c]);
-    arena_[c].grow(wanted * layout_.row_bytes[c]);
+  for (Array& array : arena_) {
+    if (array.rows != Rows::kStart) continue;
+    array.rotate(first_record_ * array.row_bytes);
+    array.grow(wanted * array.row_bytes);
   }
   records_.rotate(first_record_);
   records_.grow(wanted);
@@ -128,9 +127,9 @@ void ReplayBuffer::grow_records() {
 }
 
 std::span<std::byte> ReplayBuffer::held(std::size_t column, const Record& r) {
-  const Rows rows = layout_.columns[column].rows;
-  return {held(column, rows == Rows::kStart ? r.start : r.row),
-          rows_of_segment(r.length).of(rows) * layout_.row_bytes[column]};
+  Array& array = arena_[column];
+  return {array.row(array.rows == Rows::kStart ? r.start : r.row),
+          rows_of_segment(r.length).of(array.rows) * array.row_bytes};
 }
 
 std::span<const std::byte> ReplayBuffer::held(std::size_t column, const Record& r) const {
@@ -139,9 +138,10 @@ std::span<const std::byte> ReplayBuffer::held(std::size_t column, const Record& 
 
 void ReplayBuffer::evict_oldest() {
   GIPO_CHECK(record_count_ > 0);
-  size_ -= record(0).length;
-  evicted_ += record(0).length;
-  first_record_ = (first_record_ + 1) % records_.size();
+  const std::size_t length = record(0).length;
+  size_ -= length;
+  evicted_ += length;
+  first_record_ = in_ring(first_record_ + 1);
   ++first_number_;
   --record_count_;
 }
@@ -169,10 +169,10 @@ std::size_t ReplayBuffer::find_rows(std::size_t needed) {
 // at the end of the ring stay between the others until those before them are evicted.
 void ReplayBuffer::grow(std::size_t rows) {
   const std::size_t oldest = record_count_ > 0 ? record(0).row : 0;
-  for (std::size_t c = 0; c < arena_.size(); ++c) {
-    if (layout_.columns[c].rows == Rows::kStart) continue;
-    arena_[c].rotate(oldest * layout_.row_bytes[c]);
-    arena_[c].grow(rows * layout_.row_bytes[c]);
+  for (Array& array : arena_) {
+    if (array.rows == Rows::kStart) continue;
+    array.rotate(oldest * array.row_bytes);
+    array.grow(rows * array.row_bytes);
   }
   const auto moved = [&](std::size_t row) { return row >= oldest ? row - oldest : row + rows_ - oldest; };
   for (std::size_t i = 0; i < record_count_; ++i) record(i).row = moved(record(i).row);
@@ -188,7 +188,7 @@ void ReplayBuffer::grow(std::size_t rows) {
 bool ReplayBuffer::sample(Batch& batch) {
   const std::lock_guard lock(mutex_);
   if (record_count_ == 0) return false;
-  GIPO_CHECK(batch.layout().row_bytes == layout_.row_bytes);
+  GIPO_CHECK(batch.layout().fingerprint == layout_.fingerprint);
   batch.stretches.clear();
   if (shape_.sampling == Sampling::kSegments) {
     sample_segments(batch);
@@ -202,26 +202,39 @@ bool ReplayBuffer::sample(Batch& batch) {
 // of the batch holds each step held with the same probability (the process is stationary), whatever the lengths and
 // wherever the batch cuts it. Entered at the start of a segment, it would favour short ones and the first steps of all.
 void ReplayBuffer::sample_segments(Batch& batch) {
+  sampled_rows_.clear();
+  sampled_starts_.clear();
   Step from = uniform_step();
   for (std::size_t at = 0; at < batch.size; from = {random_.below(record_count_), 0}) {
     const Record& r = record(from.record);
     const std::size_t offset = from.offset, count = std::min<std::size_t>(r.length - offset, batch.size - at);
-    const std::size_t stretch = batch.stretches.size();
-    for (std::size_t c = 0; c < arena_.size(); ++c) {
-      const std::size_t size = layout_.row_bytes[c];
-      const Rows rows = layout_.columns[c].rows;
-      if (rows == Rows::kStart) {
-        copy_bytes(held(c, r.start), batch.table().row(c, stretch), size);
-        continue;
-      }
-      const std::byte* const first = held(c, r.row + offset);
-      copy_bytes(first, batch.table().row(c, at), count * size);
-      if (rows == Rows::kSteps) continue;
-      copy_bytes(first + count * size, batch.table().row(c, batch.size + stretch), size);
-    }
     for (std::size_t t = 0; t < count; ++t) batch.env_step[at + t] = r.env_step(offset + t);
     batch.stretches.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0, offset});
+    sampled_rows_.push_back(r.row + offset);
+    sampled_starts_.push_back(r.start);
     at += count;
+  }
+  copy_stretches(batch);
+}
+
+// One column after the other: what is to be known of each is read once.
+void ReplayBuffer::copy_stretches(Batch& batch) {
+  for (std::size_t c = 0; c < arena_.size(); ++c) {
+    const Array& array = arena_[c];
+    const std::byte* const held = array.data();
+    std::byte* const to = batch.table().row(c, 0);
+    const std::size_t size = array.row_bytes;
+    for (std::size_t i = 0; i < batch.stretches.size(); ++i) {
+      if (array.rows == Rows::kStart) {
+        copy_bytes(held + sampled_starts_[i] * size, to + i * size, size);
+        continue;
+      }
+      const Stretch& stretch = batch.stretches[i];
+      const std::byte* const first = held + sampled_rows_[i] * size;
+      copy_bytes(first, to + stretch.begin * size, stretch.length * size);
+      if (array.rows == Rows::kSteps) continue;
+      copy_bytes(first + stretch.length * size, to + (batch.size + i) * size, size);
+    }
   }
 }
 
@@ -243,16 +256,17 @@ void ReplayBuffer::sample_steps(Batch& batch) {
     batch.env_step[at] = r.env_step(s.offset);
   }
   for (std::size_t c = 0; c < arena_.size(); ++c) {
-    const std::size_t size = layout_.row_bytes[c];
+    Array& array = arena_[c];
+    const std::size_t size = array.row_bytes;
     std::byte* const to = batch.table().row(c, 0);
-    if (layout_.columns[c].rows == Rows::kStart) {
+    if (array.rows == Rows::kStart) {
       continue;  // single steps have no stretch that could begin with a state
     } else if (size == 4) {
-      gather<4>(held(c, 0), sampled_rows_, to);
+      gather<4>(array.data(), sampled_rows_, to);
     } else if (size == 8) {
-      gather<8>(held(c, 0), sampled_rows_, to);
+      gather<8>(array.data(), sampled_rows_, to);
     } else {
-      for (std::size_t at = 0; at < batch.size; ++at) copy_bytes(held(c, sampled_rows_[at]), to + at * size, size);
+      for (std::size_t at = 0; at < batch.size; ++at) copy_bytes(array.row(sampled_rows_[at]), to + at * size, size);
     }
   }
 }

@@ -77,12 +77,20 @@ class ReplayBuffer {
     std::uint32_t flags = 0;  // bit 0: terminated, bit 1: truncated
     double env_step(std::size_t offset) const { return first_env_step + env_step_stride * static_cast<double>(offset); }
   };
+  // One column of what is held; what insert and sample need of it lies together.
+  struct Array : GrowingArray<std::byte> {
+    explicit Array(const Column& c) : row_bytes(c.row_bytes()), rows(c.rows) {}
+    std::size_t row_bytes;
+    Column::Rows rows;
+    std::byte* row(std::size_t r) { return data() + r * row_bytes; }
+  };
   struct Step {  // one transition held
     std::uint64_t record = 0, offset = 0;
   };
 
-  Record& record(std::size_t i) { return records_[(first_record_ + i) % records_.size()]; }
-  const Record& record(std::size_t i) const { return records_[(first_record_ + i) % records_.size()]; }
+  std::size_t in_ring(std::size_t i) const { return i < records_.size() ? i : i - records_.size(); }  // quicker than %
+  Record& record(std::size_t i) { return records_[in_ring(first_record_ + i)]; }
+  const Record& record(std::size_t i) const { return records_[in_ring(first_record_ + i)]; }
   std::size_t push_record(const Record& r);  // its start
   void make_room(std::size_t length, std::unique_lock<std::mutex>& lock);
   void evict_oldest();
@@ -90,12 +98,6 @@ class ReplayBuffer {
   std::size_t find_rows(std::size_t needed);                       // makes the arena larger where there are none
   void grow(std::size_t needed);
   void grow_records();
-  std::byte* held(std::size_t column, std::size_t row) {
-    return arena_[column].data() + row * layout_.row_bytes[column];
-  }
-  const std::byte* held(std::size_t column, std::size_t row) const {
-    return arena_[column].data() + row * layout_.row_bytes[column];
-  }
   // All that the arena holds of a segment in one column.
   std::span<std::byte> held(std::size_t column, const Record& r);
   std::span<const std::byte> held(std::size_t column, const Record& r) const;
@@ -105,6 +107,7 @@ class ReplayBuffer {
   void load_segment(ByteReader& in);
   void load_order(ByteReader& in);
   void sample_segments(Batch& batch);
+  void copy_stretches(Batch& batch);
   void sample_steps(Batch& batch);
   Step uniform_step();
   Step next_of_epoch();
@@ -126,9 +129,10 @@ class ReplayBuffer {
   // One array for each column. A ring of rows; a segment of T steps takes T+1 adjacent ones, the last for its final
   // observation. Columns of starts have a row for each record instead.
   TransitionLayout layout_;
-  std::vector<GrowingArray<std::byte>> arena_;
+  std::vector<Array> arena_;
   std::size_t rows_ = 0;
-  std::vector<std::size_t> sampled_rows_;  // of the batch that is being made of single steps
+  // Of the batch that is being made: the rows of single steps; the first rows and the starts of stretches.
+  std::vector<std::size_t> sampled_rows_, sampled_starts_;
 
   // kEpochs: the pass under way.
   std::vector<Step> order_;

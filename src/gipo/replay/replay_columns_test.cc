@@ -157,10 +157,10 @@ TEST(ReplayColumns, LoadRefusesWhatNoStepHolds) {
   EXPECT_NE(refused([](Segment& s) { s.version()[3] = -1; }).find("version"), std::string::npos);
 }
 
-TEST(Table, ColumnsHaveTheirTypeAndBeginAtACacheLine) {
+TEST(Table, ColumnsHaveTheirTypeAndBeginSixteenBytesIntoACacheLine) {
   Segment s(kLongest, transition());
   for (std::size_t c = 0; c < s.layout().columns.size(); ++c) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(s.table().row(c, 0)) % 64, 0u);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(s.table().row(c, 0)) % 64, 16u);
   }
   EXPECT_EQ(s.observation<std::uint8_t>(0).size(), (kLongest + 1) * kPixels);
   EXPECT_EQ(s.state().size(), kState);

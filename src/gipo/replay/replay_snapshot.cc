@@ -96,7 +96,7 @@ void ReplayBuffer::make_room(std::size_t length, std::unique_lock<std::mutex>& l
     const bool full = size_ + length > shape_.capacity;
     // What an insert would overwrite or move. Another one may have made room while this waits.
     const bool evicts = full && snapshot_ && first_number_ >= snapshot_->kept_end_ && first_number_ < snapshot_->end_;
-    const bool moves = !full && (!free_rows(length + 1) || record_count_ == records_.size());
+    const bool moves = snapshot_ && !full && (!free_rows(length + 1) || record_count_ == records_.size());
     const bool too_much = evicts && snapshot_->kept_bytes_ >= ReplaySnapshot::kMostBytesKept;
     if (too_much || ((evicts || moves) && reading())) {
       written_.wait(lock);
