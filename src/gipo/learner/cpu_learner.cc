@@ -21,18 +21,12 @@ double norm_of(std::span<const T> values) {
   return std::sqrt(dense_kernels<T>().sum_of_squares(values.data(), values.size()));
 }
 
-std::size_t count_of(const std::vector<TensorSlice>& tensors) {
-  std::size_t count = 0;
-  for (const TensorSlice& s : tensors) count += s.values();
-  return count;
-}
-
 }  // namespace
 
 template <class T>
 CpuLearner<T>::Trained::Trained(std::vector<TensorSlice> slices, const LearnerOptions& o)
     : tensors(std::move(slices)),
-      parameters(count_of(tensors)),
+      parameters(values_of(tensors)),
       gradient(parameters.size()),
       optimizer(parameters.size(), {o.beta1, o.beta2, o.adam_epsilon, o.weight_decay}) {}
 

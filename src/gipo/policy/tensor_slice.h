@@ -23,4 +23,10 @@ struct TensorSlice {
   }
 };
 
+inline std::size_t values_of(const std::vector<TensorSlice>& tensors) {
+  std::size_t n = 0;
+  for (const TensorSlice& s : tensors) n += s.values();
+  return n;
+}
+
 }  // namespace gipo

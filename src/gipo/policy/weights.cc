@@ -31,11 +31,7 @@ std::vector<TensorSlice> tensors_of(const ModelSpec& spec, Part part) {
   return make_policy<float>(spec, {})->tensors(part);
 }
 
-std::size_t parameter_count(const ModelSpec& spec, Part part) {
-  std::size_t count = 0;
-  for (const TensorSlice& s : tensors_of(spec, part)) count += s.values();
-  return count;
-}
+std::size_t parameter_count(const ModelSpec& spec, Part part) { return values_of(tensors_of(spec, part)); }
 
 Weights empty_weights(const ModelSpec& spec) {
   Weights weights;
