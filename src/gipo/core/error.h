@@ -32,3 +32,6 @@ class InvariantError : public std::logic_error {
   do {                                                                          \
     if (!(condition)) ::gipo::invariant_failed(#condition, __FILE__, __LINE__); \
   } while (false)
+
+// Where no path leads; compilers know that none goes on from here.
+#define GIPO_NOT_REACHED() ::gipo::invariant_failed("not reached", __FILE__, __LINE__)

@@ -26,7 +26,7 @@ const TypeInfo& info(DType type) {
   for (const TypeInfo& t : kTypes) {
     if (t.type == type) return t;
   }
-  GIPO_CHECK(false);
+  GIPO_NOT_REACHED();
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ bool all_choices(DType dtype, std::span<const std::int64_t> choices, std::span<c
     case DType::kFloat64:
       return all_choices(choices, as<double>(rows));
   }
-  GIPO_CHECK(false);
+  GIPO_NOT_REACHED();
 }
 
 std::uint32_t fingerprint_of(const Columns& columns) {

@@ -50,7 +50,7 @@ Kernels gipo_kernels(const SurrogateOptions& o) {
     case PullBack::kBoth:
       return kernels(GipoTerm<Weight, PullBack::kBoth>{pos, neg, bound});
   }
-  GIPO_CHECK(false);
+  GIPO_NOT_REACHED();
 }
 
 struct Entry {
@@ -75,7 +75,7 @@ constexpr Entry kEntries[] = {
          case TrustKernel::kCauchy:
            return gipo_kernels<CauchyWeight>(o);
        }
-       GIPO_CHECK(false);
+       GIPO_NOT_REACHED();
      }},
     {"ppo",
      "Clipped ratio: no gradient once a sample has moved past 1 +- epsilon.",

@@ -72,7 +72,7 @@ const char* name_of(ActionSpace::Kind kind) {
   for (const auto& [known, name] : kKinds) {
     if (known == kind) return name;
   }
-  GIPO_CHECK(false);
+  GIPO_NOT_REACHED();
 }
 
 std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id) {
