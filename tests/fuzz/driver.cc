@@ -14,10 +14,10 @@
 #include "gipo/core/random.h"
 #include "gipo/io/files.h"
 
-#define GIPO_FUZZ_TARGETS(X)                                                                                      \
-  X(actor)                                                                                                        \
-  X(checkpoint) X(config) X(learner) X(override) X(replay) X(report) X(resume) X(safetensors) X(segment) X(suite) \
-      X(wire)
+#define GIPO_FUZZ_TARGETS(X) \
+  X(actor)                   \
+  X(checkpoint)              \
+  X(config) X(learner) X(override) X(replay) X(report) X(resume) X(safetensors) X(segment) X(suite) X(wire)
 
 #define X(name)                                                 \
   extern "C" int fuzz_##name(const std::uint8_t*, std::size_t); \

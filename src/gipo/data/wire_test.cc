@@ -1,4 +1,5 @@
 #include "gipo/data/wire.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include "gipo/core/allocations.h"
 #include "gipo/core/error.h"
 #include "gipo/core/random.h"
-#include "gipo/data/encode.h"
 #include "gipo/data/encode.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/checksum.h"
