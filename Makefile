@@ -21,7 +21,7 @@ define run_release
 @ctest --preset release -j $(JOBS)
 endef
 define run_python
-@$(PYTHON) -m pytest -m "not slow"
+@$(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist worksteal
 endef
 define run_asan
 $(call build,asan)

@@ -7,7 +7,7 @@
 namespace gipo {
 namespace {
 
-constexpr std::size_t kLength = 64, kBatch = 512;
+constexpr std::size_t kLength = 64, kSampled = 512;
 // Of the memory that the reference copies to and from: more than any cache holds.
 constexpr std::size_t kMostCopied = 256 * 1024 * 1024;
 
@@ -21,9 +21,9 @@ std::vector<BenchRow> measure(const std::string& name, std::size_t capacity, con
     replay.insert(segment);
   };
   while (replay.evicted() == 0) insert_next();
-  Batch batch(kBatch, transition);
+  Batch batch(kSampled, transition);
   const std::size_t bytes = ReplayBuffer::bytes_per_transition(shape);
-  std::vector<char> from(std::min(capacity * bytes, kMostCopied), 1), to(kBatch * bytes);
+  std::vector<char> from(std::min(capacity * bytes, kMostCopied), 1), to(kSampled * bytes);
   // As much as the transitions hold, from one place after the other to one small one, or back.
   std::size_t at = 0;
   const auto move = [&](std::size_t count, bool in) {
@@ -31,14 +31,14 @@ std::vector<BenchRow> measure(const std::string& name, std::size_t capacity, con
     std::memcpy(in ? from.data() + at : to.data(), in ? to.data() : from.data() + at, count * bytes);
   };
   const auto [insert, copy_in] = best_seconds(insert_next, [&] { move(kLength, true); });
-  const auto [sample, copy_out] = best_seconds([&] { replay.sample(batch); }, [&] { move(kBatch, false); });
+  const auto [sample, copy_out] = best_seconds([&] { replay.sample(batch); }, [&] { move(kSampled, false); });
   const auto row = [&](const char* what, double seconds, double copy, std::size_t count) {
     return BenchRow{name + what, 1e9 * seconds / static_cast<double>(count), "ns/transition", "memcpy of as many bytes",
                     copy / seconds};
   };
   const double held = static_cast<double>(replay.bytes()) / static_cast<double>(capacity);
   return {row(" insert 64", insert, copy_in, kLength),
-          row(" sample 512", sample, copy_out, kBatch),
+          row(" sample 512", sample, copy_out, kSampled),
           {name + " memory", held, "bytes/transition", "its payload", held / static_cast<double>(bytes)}};
 }
 

@@ -17,7 +17,7 @@ constexpr std::size_t kLongest = 8, kPixels = 27, kState = 3;
 TransitionSpec transition() {
   TransitionSpec spec;
   spec.observation = {{"image", DType::kUint8, {3, 3, 3}},
-                      {"count", DType::kInt32, {1}, Role::kPolicy, {1'000'000}},
+                      {"count", DType::kInt32, {1}, Role::kPolicy, {10'000}},
                       {"place", DType::kFloat64, {2}, Role::kCritic}};
   spec.action_dims = 1;
   spec.stored = false;
