@@ -33,23 +33,27 @@ class Surrogate:
         """Whether a multiplier of exactly zero is the objective's own doing, a clip."""
         return self._core.clips_to_zero
 
-    def evaluate(self, log_ratio: ArrayLike, advantage: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Multiplier and loss at once."""
-        return self._core.evaluate(*_same_shape(log_ratio, advantage))
+    def evaluate(
+        self, log_ratio: ArrayLike, advantage: ArrayLike, age: ArrayLike = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Multiplier and loss at once. age: updates since each sample was collected, which only a growing width reads."""
+        log_ratio, advantage = _same_shape(log_ratio, advantage)
+        age = np.asarray(np.broadcast_to(age, log_ratio.shape), dtype=log_ratio.dtype, order="C")
+        return self._core.evaluate(log_ratio, advantage, age)
 
-    def multiplier(self, log_ratio: ArrayLike, advantage: ArrayLike) -> np.ndarray:
+    def multiplier(self, log_ratio: ArrayLike, advantage: ArrayLike, age: ArrayLike = 0) -> np.ndarray:
         """m in the gradient m A grad log pi, of every sample."""
-        return self.evaluate(log_ratio, advantage)[0]
+        return self.evaluate(log_ratio, advantage, age)[0]
 
-    def loss(self, log_ratio: ArrayLike, advantage: ArrayLike) -> np.ndarray:
+    def loss(self, log_ratio: ArrayLike, advantage: ArrayLike, age: ArrayLike = 0) -> np.ndarray:
         """Minus the objective, of every sample."""
-        return self.evaluate(log_ratio, advantage)[1]
+        return self.evaluate(log_ratio, advantage, age)[1]
 
-    def weight(self, log_ratio: ArrayLike, advantage: ArrayLike) -> np.ndarray:
+    def weight(self, log_ratio: ArrayLike, advantage: ArrayLike, age: ArrayLike = 0) -> np.ndarray:
         """The trust weight w = m / rho: what the surrogate makes of the plain ratio."""
         log_ratio, advantage = _same_shape(log_ratio, advantage)
         ratio = np.exp(np.clip(log_ratio.astype(np.float64), -MAX_LOG_RATIO, MAX_LOG_RATIO))
-        weight = self.multiplier(log_ratio.astype(np.float64), advantage.astype(np.float64)) / ratio
+        weight = self.multiplier(log_ratio.astype(np.float64), advantage.astype(np.float64), age) / ratio
         return weight.astype(log_ratio.dtype)
 
     def __repr__(self) -> str:
@@ -146,7 +150,7 @@ def diagnostics(
 
 # The inputs of the bounds with what the command line accepts.
 _RANGES = {
-    "sigma": (1e-3, 1e3), "kl": (0, 1e12), "kl_behaviour": (0, 1e12), "kl_step": (0, 1e12),
+    "sigma": (1e-3, 1e3), "importance_max": (1, 1e9), "kl": (0, 1e12), "kl_behaviour": (0, 1e12), "kl_step": (0, 1e12),
     "advantage_bound": (1e-12, 1e12), "discount": (0, 0.9999999), "gain": (-1e12, 1e12), "samples": (1, 2**50),
     "alpha": (1e-12, 0.999), "bias": (1e-12, 1e12), "interval": (1e-12, 1e12),
 }  # fmt: skip
@@ -155,8 +159,8 @@ _RANGES = {
 def certify(run: str | PathLike[str] | None = None, **inputs: float) -> dict[str, float]:
     """The paper's bounds as numbers, as `gipo certify` computes them; docs/certify.md explains each.
 
-    run: take the inputs from a run of GIPO; those given beside it win. inputs: sigma, kl, kl_behaviour, kl_step,
-    advantage_bound, discount, gain, samples, alpha. bias: also find the least sigma whose bound on E[1 - w] is at most
+    run: take the inputs from a run of GIPO; those given beside it win. inputs: sigma, importance_max, kl,
+    kl_behaviour, kl_step, advantage_bound, discount, gain, samples, alpha. bias: also find the least sigma whose bound on E[1 - w] is at most
     this; interval: the greatest whose interval is. NaN where there is none.
     """
     for key, value in inputs.items():
@@ -168,13 +172,13 @@ def certify(run: str | PathLike[str] | None = None, **inputs: float) -> dict[str
         raise _core.ConfigError("gipo.certify: wants a run folder, or sigma, or bias or interval to find it")
     out = _core.certificate(None if run is None else fspath(run), {key: float(v) for key, v in inputs.items()})
     if run is None and "sigma" not in inputs:  # nothing to certify yet
-        given = {"kl", "kl_behaviour", "kl_step", "advantage_bound", "discount", "gain", "samples", "alpha"}
+        given = {"importance_max", "kl", "kl_behaviour", "kl_step", "advantage_bound", "discount", "gain", "samples", "alpha"}
         out = {key: value for key, value in out.items() if key in given}
     if "bias" in wanted:
         out["least_sigma"] = _core.least_sigma(wanted["bias"], out["kl"])
     if "interval" in wanted:
         out["greatest_sigma"] = _core.greatest_sigma(
-            wanted["interval"], out["advantage_bound"], out["samples"], out["alpha"]
+            wanted["interval"], out.get("importance_max", 1.0) * out["advantage_bound"], out["samples"], out["alpha"]
         )
     return out
 

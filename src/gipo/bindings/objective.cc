@@ -38,12 +38,12 @@ Surrogate make_surrogate(const std::string& name, const OptionValues& options) {
   return Surrogate(loaded.config.surrogate);
 }
 
-// Both arrays have one shape.
+// All arrays have one shape.
 template <class T>
 std::pair<OwnedArray<T>, OwnedArray<T>> evaluate(const Surrogate& surrogate, const Array<T>& log_ratio,
-                                                 const Array<T>& advantage) {
+                                                 const Array<T>& advantage, const Array<T>& age) {
   std::vector<T> multiplier(log_ratio.size()), loss(log_ratio.size());
-  surrogate.evaluate(view(log_ratio), view(advantage), std::span<T>(multiplier), std::span<T>(loss));
+  surrogate.evaluate(view(log_ratio), view(advantage), std::span<T>(multiplier), std::span<T>(loss), view(age));
   return {to_numpy(std::move(multiplier), shape_of(log_ratio)), to_numpy(std::move(loss), shape_of(log_ratio))};
 }
 
@@ -64,8 +64,8 @@ std::pair<OwnedArray<T>, OwnedArray<T>> over_segments(const Array<T>& reward, co
 template <class T>
 void add_arrays(nb::module_& m, nb::class_<Surrogate>& surrogate) {
   const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
-  surrogate.def("evaluate", &evaluate<T>, array("log_ratio"), array("advantage"),
-                "Multiplier and loss of every sample; both arrays of one shape.");
+  surrogate.def("evaluate", &evaluate<T>, array("log_ratio"), array("advantage"), array("age"),
+                "Multiplier and loss of every sample; all arrays of one shape.");
   m.def(
       "gae",
       [](const Array<T>& reward, const Array<T>& value, const Array<bool>& terminated, double gamma, double lambda) {
@@ -133,6 +133,7 @@ nb::dict certificate(const std::optional<std::string>& run, const std::map<std::
   };
   set("sigma", in.sigma_narrow);
   set("sigma", in.sigma_wide);
+  if (const auto it = given.find("importance_max"); it != given.end()) in.importance_max = it->second;
   set("kl", in.kl);
   set("kl", in.kl_behaviour);
   set("kl_behaviour", in.kl_behaviour);
@@ -164,6 +165,7 @@ nb::dict certificate(const std::optional<std::string>& run, const std::map<std::
                                                    {"interval", c.interval},
                                                    {"certified", c.certified}};
   for (const auto& [key, value] : values) out[key] = value;
+  if (in.importance_max) out["importance_max"] = *in.importance_max;
   out["samples"] = in.samples;
   return out;
 }

@@ -169,7 +169,17 @@ void add_gridworld(CLI::App& study, Chosen& chosen) {
   c->add_option("--ppo", a.ppo, "List of epsilon");
   c->add_option("--sapo", a.sapo, "List of tau_pos:tau_neg");
   c->add_option("--gipo", a.gipo, "List of sigma or sigma_pos:sigma_neg");
-  c->add_flag("--optimal", a.optimal, "Find the sigma, epsilon and temperatures of least mse for each behaviour");
+  CLI::Option* prox = c->add_option("--prox", a.prox,
+                                    "Take every surrogate about mu^(1-T) pi^T, as surrogate.centre = proximal does: T, "
+                                    "0 at mu to 1 at pi")
+                          ->check(number_in(0, 1));
+  c->add_option("--importance-max", a.importance_max, "With --prox: largest importance weight")
+      ->check(number_in(1, 1e9))
+      ->needs(prox);
+  c->add_option("--pull-back", a.pull_back, "gipo: surrogate.pull_back; damped, positive or both")
+      ->check(CLI::IsMember({"damped", "positive", "both"}));
+  c->add_flag("--optimal", a.optimal, "Find the sigma, epsilon and temperatures of least mse for each behaviour")
+      ->excludes(prox);
   c->add_option("--figure", a.figure, "Draw bias against variance into this file (.png or .svg)")->check(path_text());
   CLI::Option* json = c->add_flag("--json", a.json, "Print one JSON object on stdout");
   c->add_flag("--csv", a.csv, "Print every row as CSV on stdout")->excludes(json);
@@ -197,6 +207,7 @@ void add_certify(CLI::App& app, Chosen& chosen) {
   CertifyArguments& a = arguments_of(c, certify, chosen);
   c->add_option("run", a.run, "Run folder to take the figures from; those given beside it win")->check(path_text());
   c->add_option("--sigma", a.sigma, "Width of the trust weight")->check(number_in(1e-3, 1e3));
+  c->add_option("--importance-max", a.importance_max, "c of a trust region about pi_prox")->check(number_in(1, 1e9));
   c->add_option("--kl", a.kl, "delta = max KL(mu, pi')")->check(number_in(0, kMost));
   c->add_option("--kl-behaviour", a.kl_behaviour, "max KL(mu, pi); --kl unless given")->check(number_in(0, kMost));
   c->add_option("--kl-step", a.kl_step, "max KL(pi, pi'); 0 unless given")->check(number_in(0, kMost));

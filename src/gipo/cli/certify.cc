@@ -22,6 +22,7 @@ CertificateInputs inputs(const CertifyArguments& a) {
     throw Error("certify wants a run folder, or --sigma, or --bias or --interval to find it");
   }
   if (a.sigma) in.sigma_narrow = in.sigma_wide = *a.sigma;
+  if (a.importance_max) in.importance_max = *a.importance_max;
   if (a.kl) in.kl = in.kl_behaviour = *a.kl;
   if (a.kl_behaviour) in.kl_behaviour = *a.kl_behaviour;
   if (a.kl_step) in.kl_step = *a.kl_step;
@@ -57,8 +58,9 @@ std::vector<Line> lines(const CertifyArguments& a, const CertificateInputs& in) 
   if (a.bias)
     all.push_back({"least_sigma", "least sigma that certifies --bias", "Eq. (17)", least_sigma(*a.bias, in.kl)});
   if (a.interval) {
-    all.push_back({"greatest_sigma", "greatest sigma that certifies --interval; so does every smaller one", "Eq. (21)",
-                   greatest_sigma(*a.interval, in.advantage_bound, in.samples, in.alpha)});
+    all.push_back(
+        {"greatest_sigma", "greatest sigma that certifies --interval; so does every smaller one", "Eq. (21)",
+         greatest_sigma(*a.interval, in.importance_max.value_or(1) * in.advantage_bound, in.samples, in.alpha)});
   }
   return all;
 }
@@ -72,6 +74,7 @@ int certify(const CertifyArguments& a) {
   if (!a.run.empty()) out["run_dir"] = a.run;
   if (with_sigma) out["sigma"] = in.sigma_narrow;
   if (with_sigma && in.sigma_wide != in.sigma_narrow) out["sigma_wide"] = in.sigma_wide;
+  if (in.importance_max) out["importance_max"] = *in.importance_max;
   out.update(Json{{"kl", in.kl},
                   {"kl_behaviour", in.kl_behaviour},
                   {"kl_step", in.kl_step},
@@ -93,6 +96,9 @@ int certify(const CertifyArguments& a) {
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
     fmt::print("{}", as_text(table));
+    if (in.importance_max) {
+      fmt::print("About pi_prox the multiplier is bounded as shown; of its bias the paper says nothing.\n");
+    }
     if (!a.run.empty())
       fmt::print("KL is a mean over samples, not a maximum over states: an estimate of the bounds.\n");
   }

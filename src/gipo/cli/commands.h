@@ -70,6 +70,9 @@ struct GridworldArguments {
   double discount = 0.9;
   std::vector<std::string> behaviours = {"A", "B", "C"};
   std::string ppo = "0.2", sapo = "2:1,1:2", gipo = "0.1,0.3,0.5,1,2", figure;
+  std::optional<double> prox;
+  double importance_max = 2;
+  std::string pull_back = "damped";
   bool optimal = false, json = false, csv = false;
 };
 int gridworld(const GridworldArguments& arguments);
@@ -84,7 +87,8 @@ int multipliers(const MultipliersArguments& arguments);
 // What is not given comes from the run, or is the default.
 struct CertifyArguments {
   std::string run;
-  std::optional<double> sigma, kl, kl_behaviour, kl_step, advantage_bound, discount, gain, alpha, bias, interval;
+  std::optional<double> sigma, importance_max, kl, kl_behaviour, kl_step, advantage_bound, discount, gain, alpha, bias,
+      interval;
   std::optional<std::int64_t> samples;
   bool json = false;
 };

@@ -27,6 +27,13 @@ std::vector<StudyMethod> chosen_methods(const GridworldArguments& a) {
   for (const auto& [name, list] : {std::pair{"ppo", a.ppo}, {"sapo", a.sapo}, {"gipo", a.gipo}}) {
     for (StudyMethod& m : parse_methods(name, list)) methods.push_back(std::move(m));
   }
+  for (StudyMethod& m : methods) {
+    if (a.prox) m.options.centre = Centre::kProximal;
+    m.options.importance_max = a.importance_max;
+    for (const auto& [value, word] : kWords<PullBack>) {
+      if (word == a.pull_back) m.options.pull_back = value;
+    }
+  }
   return methods;
 }
 
@@ -39,8 +46,8 @@ Json matrix(const std::vector<double>& values, std::size_t n) {
   return rows;
 }
 
-std::vector<Row> rows_of(const Behaviour& b, const StudyMethod& m, double discount) {
-  const GridStudy study(in_every_state(b.probabilities), discount);
+std::vector<Row> rows_of(const Behaviour& b, const StudyMethod& m, const GridworldArguments& a) {
+  const GridStudy study(in_every_state(b.probabilities), a.discount, a.prox.value_or(0));
   const Surrogate surrogate(m.options);
   std::vector<Row> rows;
   const auto whole = [&](const std::string& state, const GradientMoments& g) {
@@ -102,7 +109,12 @@ Json study_json(const GridworldArguments& a, const std::vector<Behaviour>& behav
                         {"expectation", r.expectation},
                         {"covariance", r.covariance}});
   }
-  return {{"discount", a.discount}, {"policy", policy_json(a.discount)}, {"behaviours", mixtures}, {"rows", out_rows}};
+  Json out = {{"discount", a.discount}, {"policy", policy_json(a.discount)}, {"behaviours", mixtures}};
+  out["prox"] = a.prox ? Json(*a.prox) : Json(nullptr);
+  if (a.prox) out["importance_max"] = a.importance_max;
+  out["pull_back"] = a.pull_back;
+  out["rows"] = out_rows;
+  return out;
 }
 
 Table study_csv(const std::vector<Row>& rows, double discount) {
@@ -116,9 +128,13 @@ Table study_csv(const std::vector<Row>& rows, double discount) {
   return table;
 }
 
-void print_text(const std::vector<Behaviour>& behaviours, const std::vector<Row>& rows, double discount) {
-  fmt::print("2x2 grid, discount {}; values of pi: {:.6f}\n", discount,
-             fmt::join(grid_values(grid_target(), discount), ", "));
+void print_text(const GridworldArguments& a, const std::vector<Behaviour>& behaviours, const std::vector<Row>& rows) {
+  fmt::print("2x2 grid, discount {}; values of pi: {:.6f}\n", a.discount,
+             fmt::join(grid_values(grid_target(), a.discount), ", "));
+  if (a.prox) {
+    fmt::print("Ratios about mu^{:.6g} pi^{:.6g}; importance weights up to {:.6g}\n", 1 - *a.prox, *a.prox,
+               a.importance_max);
+  }
   for (const Behaviour& b : behaviours) {
     Table table = {{fmt::format("{} = {}", b.name, b.mixture), "S0 right: bias", "variance", "mse", "all: bias",
                     "variance", "mse"}};
@@ -190,7 +206,7 @@ int gridworld(const GridworldArguments& a) {
   std::vector<Row> rows;
   for (const Behaviour& b : behaviours) {
     for (const StudyMethod& m : methods) {
-      for (Row& r : rows_of(b, m, a.discount)) rows.push_back(std::move(r));
+      for (Row& r : rows_of(b, m, a)) rows.push_back(std::move(r));
     }
   }
   const auto json = [&] {
@@ -204,7 +220,7 @@ int gridworld(const GridworldArguments& a) {
   } else if (a.csv) {
     fmt::print("{}", as_csv(study_csv(rows, a.discount)));
   } else {
-    print_text(behaviours, rows, a.discount);
+    print_text(a, behaviours, rows);
   }
   return kDone;
 }

@@ -72,7 +72,7 @@ std::span<const std::byte> Segment::filled(std::size_t column) const {
 
 bool Segment::finite() const {
   for (std::size_t c = 0; c < layout().columns.size(); ++c) {
-    if (!layout().finite(c, filled(c))) return false;
+    if (!gipo::finite(layout().columns[c].dtype, filled(c))) return false;
   }
   return all_finite(std::span(discounted).first(length)) && all_finite(std::span(value).first(length + 1));
 }

@@ -50,8 +50,8 @@ struct Segment : Transitions {
  private:
   void sum_field(std::size_t field, std::size_t column);  // from that column of the sums on
 
-  std::vector<float>
-      some_columns_;  // [T, columns]: what networks read, a few columns at a time; none for a plain vector
+  // [T, columns] What networks read, a few columns at a time; none for a plain vector.
+  std::vector<float> some_columns_;
 };
 
 }  // namespace gipo

@@ -114,8 +114,7 @@ std::size_t TransitionLayout::start_bytes() const {
   return bytes;
 }
 
-bool TransitionLayout::finite(std::size_t column, std::span<const std::byte> rows) const {
-  const DType dtype = columns[column].dtype;
+bool finite(DType dtype, std::span<const std::byte> rows) {
   if (dtype == DType::kFloat32) return all_finite(as<float>(rows));
   if (dtype == DType::kFloat64) return all_finite_floats(as<double>(rows));
   return true;
@@ -125,7 +124,7 @@ void TransitionLayout::refuse_impossible(std::size_t column, std::span<const std
   const auto refuse = [&](const char* why) {
     throw Error(fmt::format("{} has a number that no step has: {}: {}", whose, columns[column].name, why));
   };
-  if (!finite(column, rows)) refuse("one that is not finite");
+  if (!finite(columns[column].dtype, rows)) refuse("one that is not finite");
   const DType dtype = columns[column].dtype;
   if (column < spec.observation.size() && !all_choices(dtype, spec.observation[column].choices, rows)) {
     refuse("one that is none of the field's choices");

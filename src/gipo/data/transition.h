@@ -47,9 +47,10 @@ struct TransitionLayout {
   // Throws Error, naming the column, where `rows` of it hold what no step can hold: a number that is not finite, no such
   // choice, no such version. `whose` begins the message.
   void refuse_impossible(std::size_t column, std::span<const std::byte> rows, const char* whose) const;
-  bool finite(std::size_t column, std::span<const std::byte> rows) const;  // true for whole numbers
 };
 
+// Whether values of that type are finite numbers, as floats; whole ones always are.
+bool finite(DType dtype, std::span<const std::byte> rows);
 // Whether every action [rows, dims] can be taken: a finite number, and one of the choices where there are any.
 bool possible_choices(std::span<const std::int64_t> choices, std::span<const float> actions);
 

@@ -43,16 +43,20 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
       scale_(ObservationScale::identity(setup.model.observation_size)) {
   net_->initialise(Part::kPolicy, policy_.parameters, random);
   net_->initialise(Part::kCritic, critic_.parameters, random);
-  if (setup.learner.proximal_coef > 0) {
-    average_net_ = make_policy<T>(setup.model, average_room(setup.learner));
-    average_ = policy_.parameters;
-  }
+  if (keeps_average(setup)) average_ = policy_.parameters;
+  if (looks_at_average(setup)) average_net_ = make_policy<T>(setup.model, average_room(setup.learner));
   const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = per_dimension_ ? n * dims : n;
   columns_.resize(setup.model.fields.size());
   for (auto* v : {&action_, &log_prob_, &d_log_prob_}) v->resize(n * dims);
   for (auto* v : {&reward_, &entropy_, &proximal_, &joint_, &advantage_, &target_, &d_value_}) v->resize(n);
   for (auto* v : {&ratio_, &ratio_advantage_, &multiplier_, &loss_}) v->resize(m);
   for (auto* v : {&float_ratio_, &float_advantage_, &float_multiplier_}) v->resize(m);
+  if (surrogate_.centred()) {
+    average_log_prob_.resize(n * dims);
+    for (auto* v : {&trust_, &importance_}) v->resize(m);
+    float_trust_.resize(m);
+  }
+  if (surrogate_.reads_age()) sample_age_.resize(m);
   stretch_value_.resize(n + 1);
   gap_.resize(n);
   age_.resize(n);
@@ -112,7 +116,8 @@ void CpuLearner<T>::forward(const Batch& batch) {
     if (!average_net_) return;
     average_net_->see_as({average_, critic_.parameters, &scale_}, *net_);
     average_net_->forward(batch.size);
-    net_->kl_divergence(*average_net_, proximal_.data());
+    if (setup_.learner.proximal_coef > 0) net_->kl_divergence(*average_net_, proximal_.data());
+    if (surrogate_.centred()) average_net_->log_prob(action_.data(), average_log_prob_.data());
   });
 }
 
@@ -130,6 +135,28 @@ void CpuLearner<T>::compute_log_ratios(const Batch& batch) {
     joint_[i] = sum;
     if (!per_dimension_) ratio_[i] = sum;
   }
+  if (surrogate_.centred()) compute_trust(batch);
+}
+
+// log pi - log mu in two: from mu to the average, and from there to pi.
+template <class T>
+void CpuLearner<T>::compute_trust(const Batch& batch) {
+  const std::size_t parts = batch.action_dims() / (per_dimension_ ? batch.action_dims() : 1);  // of a ratio
+  const std::span<const float> behaviour = batch.log_prob();
+  const T most = T(surrogate_.importance_max());
+  std::size_t cut = 0;
+  for (std::size_t j = 0; j < trust_.size(); ++j) {
+    T to_average = 0, to_policy = 0;
+    for (std::size_t d = j * parts; d < (j + 1) * parts; ++d) {
+      to_average += average_log_prob_[d] - static_cast<T>(behaviour[d]);
+      to_policy += log_prob_[d] - average_log_prob_[d];
+    }
+    trust_[j] = to_policy;
+    importance_[j] = importance_weight(to_average, most);
+    cut += importance_[j] >= most;
+  }
+  stats_.importance_mean = mean_of<T>(importance_);
+  stats_.importance_cut_frac = static_cast<double>(cut) / static_cast<double>(importance_.size());
 }
 
 template <class T>
@@ -169,12 +196,17 @@ void CpuLearner<T>::compute_multipliers(const Batch& batch) {
   for (std::size_t i = 0; i < batch.size; ++i) {
     for (std::size_t d = 0; d < dims; ++d) ratio_advantage_[i * dims + d] = advantage_[i];
   }
-  surrogate_.evaluate(std::span<const T>(ratio_), std::span<const T>(ratio_advantage_), std::span<T>(multiplier_),
-                      std::span<T>(loss_));
+  for (std::size_t j = 0; j < sample_age_.size(); ++j) sample_age_[j] = static_cast<T>(gap_[j / dims]);
+  surrogate_.evaluate(std::span<const T>(surrogate_.centred() ? trust_ : ratio_), std::span<const T>(ratio_advantage_),
+                      std::span<T>(multiplier_), std::span<T>(loss_), sample_age_);
+  for (std::size_t j = 0; j < importance_.size(); ++j) {
+    multiplier_[j] *= importance_[j];
+    loss_[j] *= importance_[j];
+  }
   // Dimensions are summed and samples averaged, so that both kinds of ratio have the same gradient at rho = 1.
   stats_.policy_loss = mean_of<T>(loss_) * static_cast<double>(dims);
   stats_.entropy = mean_of<T>(entropy_);
-  stats_.proximal_kl = average_.empty() ? 0.0 : mean_of<T>(proximal_);
+  stats_.proximal_kl = setup_.learner.proximal_coef > 0 ? mean_of<T>(proximal_) : 0.0;
 }
 
 template <class T>
@@ -192,7 +224,7 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
   PolicyLoss<T> loss;
   loss.d_log_prob = d_log_prob_.data();
   loss.entropy_coef = T(o.entropy_coef) * inverse_size;
-  if (average_net_) {
+  if (o.proximal_coef > 0) {
     loss.kl_coef = T(o.proximal_coef) * inverse_size;
     loss.other = average_net_.get();
   }
@@ -247,9 +279,13 @@ void CpuLearner<T>::apply_gradients() {
     if (i == 1) return;
     policy_version_ = version_;
     net_->constrain(part.parameters);
-    const T decay = T(o.proximal_decay);
+    // The mean of all policies so far, the latest `proximal_updates` counting most: without the division by what the
+    // weights of few policies sum to, the first one would be most of it for long.
+    const double decay = 1 - 1 / o.proximal_updates;
+    const double weights = 1 - std::pow(decay, static_cast<double>(part.optimizer.steps() + 1));
+    const T step = T((1 - decay) / weights);
     for (std::size_t k = 0; k < average_.size(); ++k)
-      average_[k] = decay * average_[k] + (T(1) - decay) * part.parameters[k];
+      average_[k] = (T(1) - step) * average_[k] + step * part.parameters[k];
   });
 }
 
@@ -282,6 +318,8 @@ void CpuLearner<T>::diagnose(const Batch& batch, const UpdateContext& context) {
   in.log_ratio = float_ratio_;
   in.advantage = float_advantage_;
   in.multiplier = float_multiplier_;
+  std::copy(trust_.begin(), trust_.end(), float_trust_.begin());
+  in.trust = float_trust_;
   in.gap = gap_;
   in.gap_pool = gap_pool_;
   in.age = age_;
@@ -300,7 +338,8 @@ void CpuLearner<T>::copy_weights(Weights& out) const {
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) return out.critic.assign(critic_.parameters.begin(), critic_.parameters.end());
     if (std::exchange(out.policy_version, policy_version_) == policy_version_ && !out.policy.empty()) return;
-    out.policy.assign(policy_.parameters.begin(), policy_.parameters.end());
+    const AlignedVector<T>& policy = setup_.learner.publish == Published::kAverage ? average_ : policy_.parameters;
+    out.policy.assign(policy.begin(), policy.end());
   });
   out.scale = scale_;
   out.returns = returns_;

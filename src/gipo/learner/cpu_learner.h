@@ -57,6 +57,7 @@ class CpuLearner final : public Learner {
 
   void forward(const Batch& batch);
   void compute_log_ratios(const Batch& batch);
+  void compute_trust(const Batch& batch);
   void compute_advantages(const Batch& batch);
   void compute_multipliers(const Batch& batch);
   void backward_policy(const Batch& batch);
@@ -73,8 +74,8 @@ class CpuLearner final : public Learner {
   std::unique_ptr<Policy<T>> net_;
   Trained policy_, critic_;
   bool policy_due_ = true, ratios_due_ = true;  // in this update; the critic always learns
-  std::unique_ptr<Policy<T>> average_net_;      // of the proximal term; null without it
-  AlignedVector<T> average_;                    // moving average of the policy's parameters; empty without it
+  std::unique_ptr<Policy<T>> average_net_;      // null where no update looks at the average
+  AlignedVector<T> average_;                    // moving average of the policy's parameters, where one is kept
   ObservationScale scale_;
   RunningMoments returns_{1};
   RewardScale reward_scale_;  // of these
@@ -91,15 +92,18 @@ class CpuLearner final : public Learner {
   std::vector<T> entropy_;                              // [N]
   std::vector<T> proximal_;                             // [N]
   std::vector<T> joint_;                                // [N] log ratio of the whole action
-  std::vector<T> ratio_;                                // [M] log ratio as the surrogate sees it
+  std::vector<T> ratio_;                                // [M] log pi - log mu
+  std::vector<T> average_log_prob_;                     // [N, D] where centred
+  std::vector<T> trust_, importance_;                   // [M] where centred: log pi - log pi_prox, pi_prox / mu
+  std::vector<T> sample_age_;                           // [M] in updates, where the surrogate reads it
   std::vector<T> advantage_;                            // [N]
   std::vector<T> target_;                               // [N]
   std::vector<T> ratio_advantage_, multiplier_, loss_;  // [M]
   std::vector<T> d_log_prob_;                           // [N, D]
   std::vector<T> d_value_;                              // [N]
   std::vector<T> stretch_value_;                        // [N+1] one stretch's values, for the advantage
-  std::vector<float> float_ratio_, float_advantage_, float_multiplier_;  // [M] for the diagnostics
-  std::vector<std::int64_t> gap_;                                        // [N]
+  std::vector<float> float_ratio_, float_advantage_, float_multiplier_, float_trust_;  // [M] for the diagnostics
+  std::vector<std::int64_t> gap_;                                                      // [N]
   std::vector<std::int64_t> gap_pool_;  // some gaps of each of the last 32 updates, a ring
   std::size_t gap_pool_at_ = 0;
   std::vector<double> age_;  // [N]

@@ -27,6 +27,14 @@ double frozen_gipo_weight(const SurrogateOptions& o, double lr, double a) {
   return 1 / (1 + (lr / sigma) * (lr / sigma));
 }
 
+// Its width has grown with the age of the sample.
+SurrogateOptions aged(SurrogateOptions o, double age) {
+  const double wider = std::pow(1 + age / o.sigma_gap, o.sigma_growth);
+  o.sigma_pos = wider * o.sigma_pos.value_or(o.sigma);
+  o.sigma_neg = wider * o.sigma_neg.value_or(o.sigma);
+  return o;
+}
+
 // The objective of one sample as a function of its log ratio; frozen quantities are taken at lr0.
 double objective(const SurrogateOptions& o, double lr, double lr0, double a) {
   const double rho = std::exp(lr), rho0 = std::exp(lr0), e = o.epsilon;
@@ -40,6 +48,8 @@ double objective(const SurrogateOptions& o, double lr, double lr0, double a) {
   }
   if (o.name == "no_clip") return rho * a;
   if (o.name == "cispo") return std::clamp(rho0, 1 - e, 1 + e) * lr * a;
+  if (o.name == "topr") return (a < 0 ? std::min(rho0, 1.0) : 1) * lr * a;
+  if (o.name == "m2po") return std::abs(lr0) <= o.moment_max ? rho * a : 0;  // moment_max: what the batch made of it
   if (o.name == "truncated") return std::min(rho0, o.rho_max) * lr * a;
   if (o.name == "ce_gppo") {
     if (a > 0 && rho0 > 1 + e) return o.beta_high * (1 + e) * rho / rho0 * a;
@@ -64,12 +74,16 @@ class Fixture {
     // A few updates part the policy from its moving average.
     for (int i = 0; i < 5; ++i) learner_.update(batch_, {});
     // Biases begin at zero, where a ReLU that sees only zeros has no derivative: move off it.
-    RandomStream random(13);
+    RandomStream random(14);
     for (double& p : learner_.policy_parameters()) p += 0.1 * random.normal();
     for (double& p : learner_.critic_parameters()) p += 0.1 * random.normal();
     spread_ratios();
     learner_.compute_gradients(batch_);
     base_ = log_ratios();
+    base_trust_ = trust_;
+    if (c.surrogate.name == "m2po") {
+      case_.surrogate.moment_max = largest_kept<double>(centred() ? base_trust_ : base_, c.surrogate.moment_max);
+    }
   }
 
   double policy_error() {
@@ -84,6 +98,7 @@ class Fixture {
   const std::uint8_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }
   TransitionSpec transition() const { return {case_.model.fields, dims()}; }
   std::size_t dims() const { return case_.model.distribution.dims(); }
+  bool centred() const { return case_.surrogate.centre == Centre::kProximal; }
 
   static LearnerSetup setup(const Case& c) {
     LearnerSetup s;
@@ -105,6 +120,7 @@ class Fixture {
     const auto& spec = case_.model.distribution;
     for (float& v : batch_.observation()) v = static_cast<float>(random.normal());
     for (std::size_t i = 0; i < kSize; ++i) {
+      batch_.version()[i] = -10 * static_cast<std::int64_t>(i);
       batch_.advantage()[i] = static_cast<float>(random.normal());
       batch_.target()[i] = static_cast<float>(random.normal());
       for (std::size_t d = 0; d < dims(); ++d) {
@@ -153,17 +169,25 @@ class Fixture {
     now_pi.evaluate(pi, kSize, mask());
     average_pi.evaluate(ema, kSize, mask());
     now_pi.log_prob(action.data(), log_prob_.data());
+    average_log_prob_.resize(kSize * dims());
+    average_pi.log_prob(action.data(), average_log_prob_.data());
     now_pi.entropy(entropy_.data());
     now_pi.kl_divergence(average_pi, proximal_.data());
   }
 
-  // One per ratio: per dimension or joint.
+  // One per ratio: per dimension or joint. trust_ and importance_ likewise, about the average.
   std::vector<double> log_ratios() {
     evaluate();
     const bool joint = case_.surrogate.ratio == RatioOf::kJoint;
     std::vector<double> ratios(joint ? kSize : kSize * dims(), 0.0);
+    trust_.assign(ratios.size(), 0.0);
     for (std::size_t i = 0; i < kSize * dims(); ++i) {
       ratios[joint ? i / dims() : i] += log_prob_[i] - static_cast<double>(batch_.log_prob()[i]);
+      trust_[joint ? i / dims() : i] += log_prob_[i] - average_log_prob_[i];
+    }
+    importance_.resize(ratios.size());
+    for (std::size_t i = 0; i < ratios.size(); ++i) {
+      importance_[i] = std::min(std::exp(ratios[i] - trust_[i]), case_.surrogate.importance_max);
     }
     return ratios;
   }
@@ -173,7 +197,12 @@ class Fixture {
     const std::size_t per_sample = ratios.size() / kSize;
     double loss = 0;
     for (std::size_t i = 0; i < ratios.size(); ++i) {
-      loss -= objective(case_.surrogate, ratios[i], base_[i], static_cast<double>(batch_.advantage()[i / per_sample]));
+      const std::size_t sample = i / per_sample;
+      const double a = static_cast<double>(batch_.advantage()[sample]);
+      const SurrogateOptions o =
+          aged(case_.surrogate, static_cast<double>(learner_.version() - batch_.version()[sample]));
+      loss -= centred() ? importance_[i] * objective(o, trust_[i], base_trust_[i], a)
+                        : objective(o, ratios[i], base_[i], a);
       loss -= kKlCoef * ratios[i];
     }
     for (std::size_t i = 0; i < kSize; ++i) loss += kProximalCoef * proximal_[i] - kEntropyCoef * entropy_[i];
@@ -215,7 +244,7 @@ class Fixture {
   CpuLearner<double> learner_;
   Batch batch_;
   std::vector<std::uint8_t> mask_;  // [kSize, mask_size()] where the distribution is masked
-  std::vector<double> base_, log_prob_, entropy_, proximal_;
+  std::vector<double> base_, base_trust_, log_prob_, average_log_prob_, entropy_, proximal_, trust_, importance_;
 };
 
 std::vector<SurrogateOptions> surrogates() {
@@ -224,6 +253,7 @@ std::vector<SurrogateOptions> surrogates() {
     SurrogateOptions o;
     o.name = info.name;
     o.sigma = 0.6;
+    o.moment_max = 0.1;  // leaves some out
     if (o.name != "gipo") {
       all.push_back(o);
       continue;
@@ -235,6 +265,10 @@ std::vector<SurrogateOptions> surrogates() {
         o.kernel = kernel;
         o.pull_back = pull_back;
         o.sigma_neg = 0.3;
+        o.sigma_growth = 0;
+        all.push_back(o);
+        if (kernel != TrustKernel::kGaussian) continue;
+        o.sigma_growth = 0.5;
         all.push_back(o);
       }
     }
@@ -277,9 +311,12 @@ TEST(Gradient, MatchesFiniteDifferencesForEverySurrogateRatioDistributionAndLaye
     for (const auto& [ratio, word] : kWords<RatioOf>) {
       surrogate.ratio = ratio;
       for (const ModelSpec& model : models()) {
+        // Where the ratio is taken about makes no difference to the layers: every second case, so that both meet all.
+        surrogate.centre = cases % 2 == 0 ? Centre::kBehaviour : Centre::kProximal;
         const std::string label =
-            surrogate.name + " " + word_of(surrogate.kernel) + " " + word_of(surrogate.pull_back) + " " + word +
-            " outputs " + std::to_string(model.distribution.outputs()) + " relu " +
+            surrogate.name + " " + word_of(surrogate.kernel) + " " + word_of(surrogate.pull_back) + " " +
+            word_of(surrogate.centre) + " growth " + std::to_string(surrogate.sigma_growth) + " " + word + " outputs " +
+            std::to_string(model.distribution.outputs()) + " relu " +
             std::to_string(model.options.activation == Activation::kRelu) + " norm " +
             std::to_string(model.options.layer_norm) + " shared " + std::to_string(model.options.shared);
         Fixture f({surrogate, model, label});

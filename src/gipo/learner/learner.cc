@@ -20,6 +20,8 @@ void UpdateStats::append_to(std::vector<std::pair<std::string, double>>& figures
                                  {"value_loss", value_loss},
                                  {"entropy", entropy},
                                  {"proximal_kl", proximal_kl},
+                                 {"importance_mean", importance_mean},
+                                 {"importance_cut_frac", importance_cut_frac},
                                  {"explained_variance", explained_variance},
                                  {"policy_grad_norm", policy_grad_norm},
                                  {"value_grad_norm", value_grad_norm},
@@ -60,19 +62,28 @@ PolicyMemory learner_memory(const LearnerSetup& setup) {
   const double wider = setup.learner.backend == "cpu64" ? 2 : 1;
   const ModelSpec& model = setup.model;
   const auto batch = static_cast<std::size_t>(setup.learner.batch_size);
-  const bool proximal = setup.learner.proximal_coef > 0;
+  const bool centred = setup.surrogate.centre == Centre::kProximal;
   const auto n = static_cast<double>(batch), dims = static_cast<double>(model.distribution.dims());
   const auto policy = static_cast<double>(parameter_count(model, Part::kPolicy)),
              critic = static_cast<double>(parameter_count(model, Part::kCritic));
   const double ratios = setup.surrogate.ratio == RatioOf::kDimension ? n * dims : n;
   PolicyMemory memory = policy_memory(model, learner_room(setup.learner));
-  if (proximal) memory.held += policy_memory(model, average_room(setup.learner)).held;
+  if (looks_at_average(setup)) memory.held += policy_memory(model, average_room(setup.learner)).held;
   // Parameters, gradient and two moments; the average.
-  memory.held += 4 * (4 * (policy + critic) + (proximal ? policy : 0));
+  memory.held += 4 * (4 * (policy + critic) + (keeps_average(setup) ? policy : 0));
   // Workspace; the last is that of the diagnostics.
   memory.held += 4 * n * (3 * dims + 12) + 28 * ratios + 48 * ratios;
+  if (centred) memory.held += 4 * n * dims + 20 * ratios;
   memory.held *= wider;
   return memory;
+}
+
+bool keeps_average(const LearnerSetup& setup) {
+  return looks_at_average(setup) || setup.learner.publish == Published::kAverage;
+}
+
+bool looks_at_average(const LearnerSetup& setup) {
+  return setup.learner.proximal_coef > 0 || setup.surrogate.centre == Centre::kProximal;
 }
 
 PolicyRoom learner_room(const LearnerOptions& options) {

@@ -40,6 +40,7 @@ struct UpdateContext {
 struct UpdateStats {
   bool skipped = false;  // a loss or gradient was not finite: the weights did not change
   double policy_loss = 0, value_loss = 0, entropy = 0, proximal_kl = 0, explained_variance = 0;
+  double importance_mean = 1, importance_cut_frac = 0;  // of the weights pi_prox / mu; 1 and 0 without a centre
   double policy_grad_norm = 0, value_grad_norm = 0, policy_lr = 0, value_lr = 0;
   double advantage_mean = 0, advantage_std = 0, advantage_abs_max = 0, value_mean = 0, reward_factor = 1;
   std::vector<std::pair<std::string, double>> others = {};  // of one backend alone
@@ -81,7 +82,7 @@ class Learner {
   virtual std::int64_t skipped_updates() const = 0;
   virtual void set_observation_scale(const RunningMoments& moments) = 0;
   virtual void set_reward_scale(const RunningMoments& returns) = 0;  // by the discounted ones
-  // The current weights, into buffers that are reused.
+  // The weights to publish, into buffers that are reused.
   virtual void copy_weights(Weights& out) const = 0;
 
   // Its state as a safetensors file, written from where it lies, and read back to there. Backends read each other's, and
@@ -105,7 +106,10 @@ void check_backend(const LearnerOptions& options);
 // The backend that learner.backend names. The pool, which must outlive it, runs the two networks side by side.
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);
 
-// The room of a policy that learns from a batch, and of the average of the proximal term.
+// Whether a moving average of the policy is kept: for the proximal term, as the centre of the surrogate, or to act.
+bool keeps_average(const LearnerSetup& setup);
+bool looks_at_average(const LearnerSetup& setup);  // for the first two, in every update
+// The room of a policy that learns from a batch, and of that average.
 PolicyRoom learner_room(const LearnerOptions& options);
 PolicyRoom average_room(const LearnerOptions& options);
 // What a learner takes of memory, in bytes.

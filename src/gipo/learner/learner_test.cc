@@ -117,6 +117,7 @@ TEST(Learner, GoesOnIdenticallyAfterSaveAndLoad) {
   ThreadPool pool(1);
   LearnerSetup setup = small_setup();
   setup.learner.proximal_coef = 0.3;
+  setup.surrogate.centre = Centre::kProximal;
   const auto a = make_learner(setup, RandomStream(1), pool), b = make_learner(setup, RandomStream(2), pool);
   RunningMoments returns(1);
   returns.add(ColumnSums(1, std::vector<float>{-3, 3}));
@@ -253,6 +254,82 @@ TEST(Learner, ProximalTermHoldsThePolicyNearItsAverage) {
     for (std::uint64_t i = 0; i < 30; ++i) moved[k] = learner->update(random_batch(0), {}).proximal_kl;
   }
   EXPECT_LT(moved[1], 0.5 * moved[0]);
+}
+
+// sum over k of d^k p_(t-k), divided by the sum of these weights.
+TEST(Learner, AverageOfThePolicyCountsTheFirstOneNoMoreThanOthers) {
+  ThreadPool pool(1);
+  LearnerSetup setup = small_setup();
+  setup.learner.policy_lr = 0.01;
+  setup.learner.proximal_updates = 5;
+  setup.surrogate.centre = Centre::kProximal;
+  CpuLearner<double> learner(setup, RandomStream(1), pool);
+  std::vector<std::vector<double>> policies;
+  const auto remember = [&] {
+    policies.emplace_back(learner.policy_parameters().begin(), learner.policy_parameters().end());
+  };
+  remember();
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    learner.update(random_batch(i), {});
+    remember();
+    double sum = 0, weights = 0, weight = 1;
+    for (std::size_t k = policies.size(); k-- > 0; weight *= 0.8) {
+      sum += weight * policies[k][3];
+      weights += weight;
+    }
+    EXPECT_NEAR(learner.average_policy()[3], sum / weights, 1e-12) << i;
+  }
+}
+
+// Importance and trust multiply to the plain ratio where neither is cut.
+TEST(Learner, WithoutCutsTheCentreMakesNoDifference) {
+  ThreadPool pool(1);
+  for (const RatioOf ratio : {RatioOf::kJoint, RatioOf::kDimension}) {
+    LearnerSetup setup = small_setup();
+    setup.learner.policy_lr = 0.01;
+    setup.surrogate.name = "no_clip";
+    setup.surrogate.ratio = ratio;
+    CpuLearner<double> plain(setup, RandomStream(1), pool);
+    setup.surrogate.centre = Centre::kProximal;
+    setup.surrogate.importance_max = 1e9;
+    CpuLearner<double> centred(setup, RandomStream(1), pool);
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      plain.update(random_batch(i), {});
+      const UpdateStats& stats = centred.update(random_batch(i), {0, true});
+      EXPECT_EQ(stats.importance_cut_frac, 0);
+    }
+    for (std::size_t k = 0; k < plain.policy_parameters().size(); ++k) {
+      EXPECT_NEAR(plain.policy_parameters()[k], centred.policy_parameters()[k], 1e-9) << k;
+    }
+  }
+}
+
+// At first the average is the policy: the trust region has nothing to say, and the importance weight is the ratio, cut.
+TEST(Learner, TheFirstUpdateAboutTheAverageIsThatOfTruncatedWeights) {
+  ThreadPool pool(1);
+  LearnerSetup setup = small_setup();
+  setup.surrogate.name = "truncated";
+  setup.surrogate.rho_max = 1.1;
+  CpuLearner<double> truncated(setup, RandomStream(1), pool);
+  setup.surrogate.name = "gipo";
+  setup.surrogate.centre = Centre::kProximal;
+  setup.surrogate.importance_max = 1.1;
+  CpuLearner<double> centred(setup, RandomStream(1), pool);
+  const Batch batch = random_batch(0);
+  truncated.compute_gradients(batch);
+  centred.update(batch, {0, true});
+  EXPECT_GT(centred.figures().importance_cut_frac, 0);
+  EXPECT_LT(centred.figures().importance_cut_frac, 1);
+  for (std::size_t k = 0; k < truncated.policy_gradient().size(); ++k) {
+    EXPECT_NEAR(truncated.policy_gradient()[k], centred.policy_gradient()[k], 1e-12) << k;
+  }
+  for (const auto& [name, value] : centred.diagnostics().figures()) {
+    if (name == "trust_d95") {
+      EXPECT_EQ(value, 0);
+    } else if (name == "d95") {
+      EXPECT_GT(value, 0);
+    }
+  }
 }
 
 TEST(Schedule, WarmsUpAndComesDown) {

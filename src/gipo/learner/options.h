@@ -11,6 +11,12 @@ inline constexpr auto kWords<Schedule> = std::to_array<Word<Schedule>>({{Schedul
                                                                         {Schedule::kLinear, "linear"},
                                                                         {Schedule::kCosine, "cosine"}});
 
+// Which policy is published, evaluated and saved.
+enum class Published { kLatest, kAverage };
+template <>
+inline constexpr auto kWords<Published> = std::to_array<Word<Published>>({{Published::kLatest, "latest"},
+                                                                          {Published::kAverage, "average"}});
+
 }  // namespace gipo
 
 #define GIPO_OPTIONS_FILE "gipo/learner/options.def"

@@ -66,6 +66,11 @@ Certificate certify(const CertificateInputs& in) {
   c.lower_bound = in.gain - c.shift_penalty - c.bias_penalty;
   c.interval = sampling_interval(in.sigma_wide, in.advantage_bound, in.samples, in.alpha);
   c.certified = c.lower_bound - horizon * c.interval;
+  if (in.importance_max) {
+    c.multiplier_bound *= *in.importance_max;
+    c.interval *= *in.importance_max;
+    c.lemma1_bound = c.shift_penalty = c.bias_penalty = c.lower_bound = c.certified = kNone;
+  }
   return c;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace gipo {
 
@@ -31,6 +32,8 @@ double greatest_sigma(double interval, double advantage_bound, std::int64_t samp
 struct CertificateInputs {
   // Of a pair, the narrower bounds the bias and the wider the multiplier: both bounds then hold for either sign of A.
   double sigma_narrow = 0.5, sigma_wide = 0.5;
+  // c of a trust region about pi_prox, whose multiplier is min(pi_prox / mu, c) w rho. Nothing is known of its bias then.
+  std::optional<double> importance_max;
   double kl_behaviour = 0;     // KL(mu, pi)
   double kl_step = 0;          // KL(pi, pi')
   double kl = 0;               // KL(mu, pi'), the paper's delta
@@ -42,12 +45,13 @@ struct CertificateInputs {
 };
 
 struct Certificate {
-  double tau_star = 0, lemma1_bound = 0, multiplier_bound = 0;
+  double tau_star = 0, lemma1_bound = 0, multiplier_bound = 0;  // the last times importance_max
   double shift_penalty = 0;  // Eq. (18): C (sqrt KL(mu,pi) sqrt KL(pi,pi') + KL(pi,pi')), C = 4 gamma eps / (1-gamma)^2
   double bias_penalty = 0;   // Eq. (18): eps / (1 - gamma) times the bound of Eq. (17)
   double lower_bound = 0;    // Eq. (18): J(pi') - J(pi) is at least gain minus both
   double interval = 0;       // Eq. (21)
-  double certified = 0;      // the lower bound where the gain was estimated from the samples: less interval / (1-gamma)
+  // NaN where importance_max is given: lemma1_bound, both penalties, lower_bound and certified.
+  double certified = 0;  // the lower bound where the gain was estimated from the samples: less interval / (1-gamma)
 };
 Certificate certify(const CertificateInputs& inputs);
 

@@ -21,7 +21,7 @@ struct Summary {
   double pooled = 0;                // gaps of the pool
   double gap_mean = 0, gap_p95 = 0, age_mean = 0;
   double ratio_mean = 0, ratio_p50 = 0, ratio_p90 = 0, ratio_p99 = 0, ratio_max = 0;
-  double log_ratio_mean = 0, d95 = 0, kl = 0;
+  double log_ratio_mean = 0, d95 = 0, trust_d95 = 0, kl = 0;
   double near_zero_frac = 0, dead_frac = 0, underflow_frac = 0, suppressed_frac = 0, clip_frac = 0;
   double contribution_mean = 0, contribution_sum = 0, contribution_squares = 0;
 
@@ -46,6 +46,7 @@ constexpr Figure kFigures[] = {
     {"ratio_max", &Summary::ratio_max},
     {"log_ratio_mean", &Summary::log_ratio_mean},
     {"d95", &Summary::d95},
+    {"trust_d95", &Summary::trust_d95},
     {"near_zero_frac", &Summary::near_zero_frac},
     {"dead_frac", &Summary::dead_frac},
     {"underflow_frac", &Summary::underflow_frac},
@@ -244,6 +245,25 @@ void add_log_ratios(Summaries& summaries, std::span<const std::uint64_t> keys, s
   add_quantiles(summaries[2], old.first(old_count));
 }
 
+// The 95% quantile of |trust| for each subset. `space`: of the magnitudes.
+void add_trust(Summaries& summaries, const DiagnosticsInput& in, std::vector<float>& space) {
+  for (std::size_t k = 0; k < summaries.size(); ++k) {
+    if (in.trust.empty()) {
+      summaries[k].trust_d95 = summaries[k].d95;
+      continue;
+    }
+    space.clear();
+    for (std::size_t i = 0; i < in.trust.size(); ++i) {
+      if (belongs(classes(in.gap[i / in.dims], in.t_old), kSubsets[k].first)) space.push_back(std::abs(in.trust[i]));
+    }
+    if (space.empty()) continue;
+    const bool nan = std::ranges::any_of(space, [](float x) { return std::isnan(x); });
+    if (!nan) std::ranges::sort(space);
+    const auto at = [&](std::size_t i) { return static_cast<double>(space[i]); };
+    summaries[k].trust_d95 = nan ? kNothing : sorted_quantile(space.size(), 0.95, at);
+  }
+}
+
 // Counts of the pool's gaps and their 95% quantiles: the greatest twentieth of them is all that these need of old gaps,
 // and new ones have three values. `top`: space.
 void add_gaps(Summaries& summaries, std::span<const std::int64_t> pool, std::int64_t t_old,
@@ -290,6 +310,7 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   const std::size_t samples = in.gap.size(), entries = in.log_ratio.size();
   GIPO_CHECK(in.dims > 0 && samples * in.dims == entries && in.age.size() == samples);
   GIPO_CHECK(in.advantage.size() == entries && in.multiplier.size() == entries);
+  GIPO_CHECK(in.trust.empty() || in.trust.size() == entries);
   if (figures_.empty()) figures_ = named_figures();
   contribution_ = {};
   log_ratio_ = {};
@@ -335,7 +356,9 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   key_scratch_.resize(entries);
   sort_keys(keys_, key_scratch_);
   sorted_.resize(3 * entries);
+  trust_.reserve(in.trust.size());
   add_log_ratios(summaries, keys_, sorted_);
+  add_trust(summaries, in, trust_);
   const std::span<const std::int64_t> pool = in.gap_pool.empty() ? in.gap : in.gap_pool;
   add_gaps(summaries, pool, in.t_old, top_gaps_);
 

@@ -25,6 +25,7 @@ struct DiagnosticsInput {
   // Gaps of this and recent updates, for new_frac, old_frac and the quantiles of the gap: a batch of a few segments
   // holds too few ages for them. Any length; where empty, `gap` serves.
   std::span<const std::int64_t> gap_pool = {};
+  std::span<const float> trust = {};  // [N * dims] log ratio about the centre of the surrogate; empty: log_ratio
 };
 
 inline constexpr std::int64_t kNewGap = 2;  // new: gap <= 2
@@ -53,6 +54,7 @@ class Diagnostics {
   std::vector<std::uint32_t> counts_, columns_;    // [N * dims] what each adds to the counts and histograms
   std::vector<std::uint64_t> keys_, key_scratch_;  // log ratios to be sorted
   std::vector<float> sorted_;                      // log ratios: all, new, old
+  std::vector<float> trust_;                       // their magnitudes about the centre, of one subset
   std::vector<std::int64_t> top_gaps_;             // the greatest of the pool
   AgeHistogram contribution_{}, log_ratio_{};
 };

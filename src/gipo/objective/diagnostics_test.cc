@@ -17,14 +17,14 @@ namespace gipo {
 namespace {
 
 struct Data {
-  std::vector<float> log_ratio, advantage, multiplier;
+  std::vector<float> log_ratio, advantage, multiplier, trust;
   std::vector<std::int64_t> gap;
   std::vector<double> age;
   std::size_t dims = 1;
   std::int64_t t_old = 600;
   bool clips_to_zero = false;
   DiagnosticsInput input() const {
-    return {log_ratio, advantage, multiplier, gap, age, dims, t_old, 1000, 0.2, clips_to_zero};
+    return {log_ratio, advantage, multiplier, gap, age, dims, t_old, 1000, 0.2, clips_to_zero, {}, trust};
   }
 };
 
@@ -74,13 +74,14 @@ double percentile(std::vector<double> v, double q) {
 
 // One subset, each figure from its own definition; sums of u and u^2 and the sizes under names of their own.
 Figures naive_subset(const Data& d, const std::string& suffix, const std::function<bool(std::int64_t)>& chosen) {
-  std::vector<double> gap, age, lr, abs_lr, rho, m, u, u2;
+  std::vector<double> gap, age, lr, abs_lr, abs_trust, rho, m, u, u2;
   for (std::size_t i = 0; i < d.log_ratio.size(); ++i) {
     const std::size_t n = i / d.dims;
     if (!chosen(d.gap[n])) continue;
     if (i % d.dims == 0) gap.push_back(static_cast<double>(d.gap[n])), age.push_back(d.age[n]);
     lr.push_back(d.log_ratio[i]);
     abs_lr.push_back(std::abs(lr.back()));
+    abs_trust.push_back(std::abs(d.trust.empty() ? d.log_ratio[i] : d.trust[i]));
     rho.push_back(std::exp(std::min(20.0, std::max(-20.0, lr.back()))));
     m.push_back(d.multiplier[i]);
     u.push_back(std::abs(m.back() * d.advantage[i]));
@@ -103,6 +104,7 @@ Figures naive_subset(const Data& d, const std::string& suffix, const std::functi
       {"log_ratio_mean", mean(lr)},
       {"kl", -mean(lr) * static_cast<double>(d.dims)},
       {"d95", percentile(abs_lr, 0.95)},
+      {"trust_d95", percentile(abs_trust, 0.95)},
       {"near_zero_frac", fraction(u, [](double x) { return x <= 1e-3; })},
       {"dead_frac", d.clips_to_zero ? zeros : 0},
       {"underflow_frac", d.clips_to_zero ? 0 : zeros},
@@ -156,7 +158,10 @@ TEST(Diagnostics, MatchTheDefinitions) {
     for (const std::size_t dims : {1, 3}) {
       for (const std::size_t samples : {1, 2, 37, 256}) {
         SCOPED_TRACE(std::string(surrogate) + " " + std::to_string(dims) + " " + std::to_string(samples));
-        expect_same(random_data(samples, dims, 0, 1500, surrogate, samples + dims));
+        Data d = random_data(samples, dims, 0, 1500, surrogate, samples + dims);
+        expect_same(d);
+        for (const float x : d.log_ratio) d.trust.push_back(0.1f * x - 0.02f);  // about another centre
+        expect_same(d);
       }
     }
   }

@@ -17,6 +17,12 @@ inline constexpr auto kWords<PullBack> = std::to_array<Word<PullBack>>({{PullBac
                                                                         {PullBack::kPositive, "positive"},
                                                                         {PullBack::kBoth, "both"}});
 
+// The policy that a trust region is drawn about.
+enum class Centre { kBehaviour, kProximal };
+template <>
+inline constexpr auto kWords<Centre> = std::to_array<Word<Centre>>({{Centre::kBehaviour, "behaviour"},
+                                                                    {Centre::kProximal, "proximal"}});
+
 // What a ratio is taken of: the whole action, or each dimension of it.
 enum class RatioOf { kJoint, kDimension };
 template <>

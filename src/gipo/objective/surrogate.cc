@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "gipo/config/did_you_mean.h"
 #include "gipo/core/error.h"
@@ -17,18 +20,32 @@ struct Kernels {
   Surrogate::Kernel<double> for_double;
 };
 
+// m2po before it has seen a batch.
+struct SecondMoment {
+  double most;
+};
+
 // The array version of a functor of surrogate_terms.h.
 template <class T, class Functor>
 Surrogate::Kernel<T> over_arrays(const Functor& functor) {
   return [functor](std::span<const T> log_ratio, std::span<const T> advantage, std::span<T> multiplier,
-                   std::span<T> loss) {
+                   std::span<T> loss, std::span<const T> age) {
     const std::size_t n = log_ratio.size();
     GIPO_CHECK(advantage.size() == n && multiplier.size() == n && loss.size() == n);
+    GIPO_CHECK(age.empty() || age.size() == n);
     const Functor local = functor;  // a copy: the writes below cannot alias its parameters
-    for (std::size_t i = 0; i < n; ++i) {
-      const SurrogateTerm<T> term = surrogate_term(local, log_ratio[i], advantage[i]);
+    const auto apply = [&](std::size_t i, const auto& term_of) {
+      const SurrogateTerm<T> term = surrogate_term(term_of, log_ratio[i], advantage[i]);
       multiplier[i] = term.multiplier;
       loss[i] = term.loss;
+    };
+    if constexpr (std::is_same_v<Functor, SecondMoment>) {
+      const SecondMomentTerm of_batch{static_cast<double>(largest_kept<T>(log_ratio, local.most))};
+      for (std::size_t i = 0; i < n; ++i) apply(i, of_batch);
+    } else if constexpr (requires { local.at(0.0); }) {
+      for (std::size_t i = 0; i < n; ++i) apply(i, local.at(age.empty() ? 0.0 : static_cast<double>(age[i])));
+    } else {
+      for (std::size_t i = 0; i < n; ++i) apply(i, local);
     }
   };
 }
@@ -38,24 +55,29 @@ Kernels kernels(const Functor& functor) {
   return {over_arrays<float>(functor), over_arrays<double>(functor)};
 }
 
-template <class Weight>
+template <class Weight, PullBack pull_back>
 Kernels gipo_kernels(const SurrogateOptions& o) {
   const double pos = o.sigma_pos.value_or(o.sigma), neg = o.sigma_neg.value_or(o.sigma);
-  const double bound = Weight::log_bound(neg);  // the cap acts on negative advantages only
+  if (o.sigma_growth > 0) return kernels(AgedGipoTerm<Weight, pull_back>{pos, neg, o.sigma_gap, o.sigma_growth});
+  return kernels(GipoTerm<Weight, pull_back>{pos, neg, Weight::log_bound(neg)});  // the cap is for negative advantages
+}
+
+template <class Weight>
+Kernels gipo_kernels(const SurrogateOptions& o) {
   switch (o.pull_back) {
     case PullBack::kDamped:
-      return kernels(GipoTerm<Weight, PullBack::kDamped>{pos, neg, bound});
+      return gipo_kernels<Weight, PullBack::kDamped>(o);
     case PullBack::kPositive:
-      return kernels(GipoTerm<Weight, PullBack::kPositive>{pos, neg, bound});
+      return gipo_kernels<Weight, PullBack::kPositive>(o);
     case PullBack::kBoth:
-      return kernels(GipoTerm<Weight, PullBack::kBoth>{pos, neg, bound});
+      return gipo_kernels<Weight, PullBack::kBoth>(o);
   }
   GIPO_NOT_REACHED();
 }
 
 struct Entry {
   std::string_view name, summary;
-  std::array<std::string_view, 5> options;  // the keys it reads; the rest empty
+  std::array<std::string_view, 7> options;  // the keys it reads; the rest empty
   bool clips_to_zero;
   Kernels (*make)(const SurrogateOptions&);
 };
@@ -64,7 +86,7 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {"gipo",
      "The ratio times a smooth trust weight in log-ratio space; the weight is not differentiated.",
-     {"sigma", "sigma_pos", "sigma_neg", "kernel", "pull_back"},
+     {"sigma", "sigma_pos", "sigma_neg", "kernel", "pull_back", "sigma_growth", "sigma_gap"},
      false,
      [](const SurrogateOptions& o) {
        switch (o.kernel) {
@@ -120,6 +142,16 @@ constexpr Entry kEntries[] = {
      [](const SurrogateOptions& o) {
        return kernels(CeGppoTerm{o.epsilon, o.beta_low, o.beta_high});
      }},
+    {"m2po",
+     "The plain ratio of the samples that are left when those with the largest log ratios are taken out of the batch.",
+     {"moment_max"},
+     true,
+     [](const SurrogateOptions& o) { return kernels(SecondMoment{o.moment_max}); }},
+    {"topr",
+     "Weight 1 where the advantage is positive; the ratio cut at 1 where it is negative.",
+     {},
+     false,
+     [](const SurrogateOptions&) { return kernels(ToprTerm{}); }},
 };
 
 }  // namespace
@@ -131,6 +163,9 @@ Surrogate::Surrogate(const SurrogateOptions& options) {
     float_kernel_ = std::move(made.for_float);
     double_kernel_ = std::move(made.for_double);
     clips_to_zero_ = entry.clips_to_zero;
+    reads_age_ = entry.name == "gipo" && options.sigma_growth > 0;
+    centred_ = options.centre == Centre::kProximal;
+    importance_max_ = options.importance_max;
     return;
   }
   std::vector<std::string> names;
@@ -138,6 +173,30 @@ Surrogate::Surrogate(const SurrogateOptions& options) {
   throw Error(fmt::format("surrogate.name = {} is not known{}; known: {}", options.name,
                           did_you_mean(options.name, names), fmt::join(names, ", ")));
 }
+
+// The mean square grows with the bound: halving, over the bits of the numbers, finds it without sorting them.
+template <class T>
+T largest_kept(std::span<const T> log_ratio, double most) {
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  const auto kept = [&](T bound) {
+    double squares = 0, count = 0;
+    for (const T x : log_ratio) {
+      const T size = std::abs(clamped_log_ratio(x));
+      if (!(size <= bound)) continue;
+      squares += static_cast<double>(size) * static_cast<double>(size);
+      count += 1;
+    }
+    return squares <= most * count;
+  };
+  Bits low = 0, high = std::bit_cast<Bits>(static_cast<T>(kMaxLogRatio)) + 1;  // kept; not kept, or beyond all
+  while (high - low > 1) {
+    const Bits middle = low + (high - low) / 2;
+    (kept(std::bit_cast<T>(middle)) ? low : high) = middle;
+  }
+  return std::bit_cast<T>(low);
+}
+template float largest_kept<float>(std::span<const float> log_ratio, double most);
+template double largest_kept<double>(std::span<const double> log_ratio, double most);
 
 const std::vector<SurrogateInfo>& registered_surrogates() {
   static const std::vector<SurrogateInfo> infos = [] {

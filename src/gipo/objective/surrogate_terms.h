@@ -17,6 +17,12 @@ GIPO_HD inline T clamped_log_ratio(T log_ratio) {
   return within(log_ratio, -kLimit, kLimit);
 }
 
+// How much a sample from mu counts under the centre of a trust region: pi_prox / mu, cut at `most`.
+template <class T>
+GIPO_HD inline T importance_weight(T log_centre_ratio, T most) {
+  return smaller_of(std::exp(clamped_log_ratio(log_centre_ratio)), most);
+}
+
 // What a surrogate says of one sample: m in the gradient m A grad log pi, and minus the objective.
 template <class T>
 struct SurrogateTerm {
@@ -40,7 +46,7 @@ struct GaussianWeight {
   GIPO_HD static T multiplier(T log_ratio, T sigma) {
     return std::exp(log_ratio - log_ratio * log_ratio / (2 * sigma * sigma));
   }
-  static double log_bound(double sigma) { return sigma * sigma / 2; }  // reached at rho = exp(s^2)
+  GIPO_HD static double log_bound(double sigma) { return sigma * sigma / 2; }  // reached at rho = exp(s^2)
 };
 
 struct LaplacianWeight {
@@ -49,7 +55,7 @@ struct LaplacianWeight {
     return std::exp(log_ratio - std::fabs(log_ratio) / sigma);
   }
   // rho w = rho^(1 - 1/s) for rho > 1: falls from 1 when s < 1.
-  static double log_bound(double sigma) { return sigma <= 1 ? 0 : GaussianWeight::log_bound(sigma); }
+  GIPO_HD static double log_bound(double sigma) { return sigma <= 1 ? 0 : GaussianWeight::log_bound(sigma); }
 };
 
 struct CauchyWeight {
@@ -59,7 +65,7 @@ struct CauchyWeight {
     return std::exp(log_ratio) / (1 + x * x);
   }
   // rho w has a local peak at log rho = 1 - sqrt(1 - s^2) when s < 1; far beyond it (rho > e) it grows again.
-  static double log_bound(double sigma) {
+  GIPO_HD static double log_bound(double sigma) {
     if (sigma >= 1) return GaussianWeight::log_bound(sigma);
     const double peak = sigma * sigma / (1 + std::sqrt(1 - sigma * sigma));
     return peak - std::log1p(peak * peak / (sigma * sigma));
@@ -84,6 +90,17 @@ struct GipoTerm {
       m = Weight::multiplier(log_ratio, static_cast<T>(advantage < 0 ? sigma_neg : sigma_pos));
     }
     return {m, -m * advantage};
+  }
+};
+
+// GIPO whose width grows with the age of a sample, in updates: sigma (1 + age / gap)^growth.
+template <class Weight, PullBack pull_back>
+struct AgedGipoTerm {
+  double sigma_pos, sigma_neg, gap, growth;
+
+  GIPO_HD GipoTerm<Weight, pull_back> at(double age) const {
+    const double wider = std::pow(1 + larger_of(age, 0.0) / gap, growth), neg = sigma_neg * wider;
+    return {sigma_pos * wider, neg, Weight::log_bound(neg)};
   }
 };
 
@@ -139,6 +156,26 @@ struct TruncatedTerm {
   template <class T>
   GIPO_HD SurrogateTerm<T> operator()(T log_ratio, T advantage) const {
     const T weight = smaller_of(std::exp(log_ratio), static_cast<T>(rho_max));
+    return {weight, -weight * advantage};
+  }
+};
+
+// The plain ratio, but nothing of samples whose log ratio is beyond `largest`: what that is, the whole batch decides
+// (largest_kept).
+struct SecondMomentTerm {
+  double largest;
+
+  template <class T>
+  GIPO_HD SurrogateTerm<T> operator()(T log_ratio, T advantage) const {
+    if (std::fabs(log_ratio) > static_cast<T>(largest)) return {T(0), T(0)};
+    return NoClipTerm{}(log_ratio, advantage);
+  }
+};
+
+struct ToprTerm {
+  template <class T>
+  GIPO_HD SurrogateTerm<T> operator()(T log_ratio, T advantage) const {
+    const T weight = advantage < 0 ? smaller_of(std::exp(log_ratio), T(1)) : T(1);
     return {weight, -weight * advantage};
   }
 };

@@ -271,7 +271,7 @@ TEST(Surrogate, OnlyClippingSurrogatesClipToZero) {
 }
 
 TEST(Surrogate, ListedOptionsAreThoseOfTheGroup) {
-  std::set<std::string> read = {"name", "ratio"}, group;  // these two choose the surrogate and feed it
+  std::set<std::string> read = {"name", "ratio", "centre", "importance_max"}, group;  // these choose it and feed it
   for (const SurrogateInfo& info : registered_surrogates()) {
     EXPECT_FALSE(info.summary.empty());
     read.insert(info.options.begin(), info.options.end());
@@ -293,6 +293,49 @@ TEST(Surrogate, UnknownNamesAreExplained) {
   const std::string text = message(named("gippo"));
   EXPECT_EQ(text.find("surrogate.name = gippo is not known (did you mean gipo?)"), 0u) << text;
   for (const SurrogateInfo& info : registered_surrogates()) EXPECT_NE(text.find(info.name), std::string::npos);
+}
+
+TEST(Surrogate, M2poLeavesOutTheLargestUntilTheMeanSquareIsSmallEnough) {
+  const std::vector<double> x = {0.1, -0.5, 0.2, -3, 0.3, 1.0}, a(6, 1.0);
+  std::vector<double> m(6), loss(6);
+  // Squares in order: .01 .04 .09 .25 1 9; the means of the first so many: .01 .025 .047 .0975 .278 1.73.
+  EXPECT_GE(largest_kept<double>(x, 0.0975), 0.5);
+  EXPECT_LT(largest_kept<double>(x, 0.0975), 1.0);
+  EXPECT_LT(largest_kept<double>(x, 0.0974), 0.5);
+  EXPECT_GE(largest_kept<double>(x, 0.0974), 0.3);
+  EXPECT_GE(largest_kept<double>(x, 2.0), 3.0);
+  EXPECT_LT(largest_kept<double>(x, 0.009), 0.1);
+  EXPECT_EQ(largest_kept<double>({}, 0.04), kMaxLogRatio);
+  SurrogateOptions o = named("m2po");
+  o.moment_max = 0.1;
+  Surrogate(o).evaluate(x, a, m, loss);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(m[i], std::abs(x[i]) <= 0.5 ? std::exp(x[i]) : 0.0) << i;
+    EXPECT_EQ(loss[i], -m[i]) << i;
+  }
+}
+
+TEST(Surrogate, WidthGrowsWithAge) {
+  SurrogateOptions o = named("gipo");
+  o.sigma = 0.3;
+  o.sigma_growth = 0.5;
+  o.sigma_gap = 10;
+  EXPECT_TRUE(Surrogate(o).reads_age());
+  const std::vector<double> x = {0.7, 0.7, -0.7, 0.7}, a = {1, 1, 1, -1}, age = {0, 30, 30, -5};
+  std::vector<double> m(4), loss(4);
+  Surrogate(o).evaluate(x, a, m, loss, age);
+  const auto expected = [](double lr, double sigma) { return std::exp(lr - lr * lr / (2 * sigma * sigma)); };
+  EXPECT_DOUBLE_EQ(m[0], expected(0.7, 0.3));
+  EXPECT_DOUBLE_EQ(m[1], expected(0.7, 0.6));  // sqrt(1 + 30 / 10) = 2
+  EXPECT_DOUBLE_EQ(m[2], expected(-0.7, 0.6));
+  EXPECT_DOUBLE_EQ(m[3], expected(0.7, 0.3));
+  Surrogate(o).evaluate(x, a, m, loss);
+  EXPECT_DOUBLE_EQ(m[1], expected(0.7, 0.3));
+  // The cap of pull_back = both grows with it.
+  o.pull_back = PullBack::kBoth;
+  const std::vector<double> far = {3}, bad = {-1}, old = {30};
+  Surrogate(o).evaluate(far, bad, std::span(m).first(1), std::span(loss).first(1), old);
+  EXPECT_DOUBLE_EQ(m[0], std::exp(0.18));
 }
 
 TEST(Surrogate, RefusesUnequalLengths) {

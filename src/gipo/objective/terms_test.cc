@@ -66,6 +66,12 @@ TEST(SurrogateTerms, MatchTheirFormulas) {
   expect_both(NoClipTerm{}, [](double x, double) { return same(exp(x)); });
   expect_both(CispoTerm{0.2}, [](double x, double) { return same(std::clamp(exp(x), 0.8, 1.2)); });
   expect_both(TruncatedTerm{1.5}, [](double x, double) { return same(std::min(exp(x), 1.5)); });
+  expect_both(ToprTerm{}, [](double x, double a) { return same(a < 0 ? std::min(exp(x), 1.0) : 1.0); });
+  expect_both(SecondMomentTerm{1.5}, [](double x, double) { return same(std::abs(x) > 1.5 ? 0 : exp(x)); });
+  expect_both(AgedGipoTerm<GaussianWeight, PullBack::kDamped>{0.35, 0.2, 10, 0.5}.at(30), [](double x, double a) {
+    const double s = a < 0 ? 0.4 : 0.7;
+    return same(exp(x) * exp(-x * x / (2 * s * s)));
+  });
   expect_both(CeGppoTerm{0.2, 0.5, 0.75}, [](double x, double a) {
     if (a > 0 && exp(x) > 1.2) return same(0.75 * 1.2);
     if (a < 0 && exp(x) < 0.8) return same(0.5 * 0.8);

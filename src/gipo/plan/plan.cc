@@ -56,6 +56,7 @@ class Planner {
     check_rewards();
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
+    check_centre();
     if (c_.policy.shared > static_cast<std::int64_t>(c_.policy.hidden.size())) {
       refuse({"policy.shared", "policy.hidden"},
              fmt::format("policy.shared = {} is not accepted: policy.hidden = [{}] has {} layers", c_.policy.shared,
@@ -99,6 +100,20 @@ class Planner {
                       "leave it out",
                       c_.env.reward_scale));
     }
+  }
+
+  void check_centre() const {
+    if (c_.learner.publish == Published::kAverage && c_.policy.shared > 0) {
+      refuse(
+          {"learner.publish", "policy.shared"},
+          fmt::format("learner.publish = \"average\" is not accepted with policy.shared = {}: the critic has learned "
+                      "from the latest policy's layers, not from the average's; wanted policy.shared = 0",
+                      c_.policy.shared));
+    }
+    if (c_.surrogate.centre != Centre::kProximal || c_.learner.proximal_updates > 1) return;
+    refuse({"learner.proximal_updates", "surrogate.centre"},
+           "learner.proximal_updates = 1 is not accepted with surrogate.centre = \"proximal\": an average over one "
+           "update is the policy itself, and no trust region is left; wanted above 1, such as 100");
   }
 
   void set_name() {

@@ -130,7 +130,7 @@ std::vector<double> drawn(ReplayBuffer& replay, std::int64_t steps, std::size_t 
 }
 
 // At every batch size, whatever the lengths of the segments and wherever the end of a batch cuts them.
-TEST(ReplayBuffer, EveryTransitionIsEquallyLikely) {
+TEST(SamplingRates, EveryTransitionIsEquallyLikely) {
   const std::vector<std::vector<std::size_t>> mixtures = {{8, 8, 8, 8, 8}, {8, 1, 3, 8, 2, 6, 4}};
   for (const Sampling sampling : {Sampling::kSegments, Sampling::kTransitions}) {
     for (const std::vector<std::size_t>& lengths : mixtures) {
@@ -150,7 +150,7 @@ TEST(ReplayBuffer, EveryTransitionIsEquallyLikely) {
 }
 
 // The lengths of a real run: most segments as long as they may be, some cut short by the end of their episode.
-TEST(ReplayBuffer, EveryTransitionOfLongSegmentsIsEquallyLikely) {
+TEST(SamplingRates, EveryTransitionOfLongSegmentsIsEquallyLikely) {
   for (const std::vector<std::size_t>& lengths : {std::vector<std::size_t>{64}, {64, 8, 17, 1}}) {
     ReplayBuffer replay({256, 64, plain_transition(2, 1)}, RandomStream(5));
     std::int64_t next = 0;

@@ -89,8 +89,15 @@ GradientMoments::Error GradientMoments::error(std::size_t i) const {
   return {std::abs(expectation[i] - truth[i]), covariance[i * truth.size() + i]};
 }
 
-GridStudy::GridStudy(const GridPolicy& behaviour, double discount)
+GridStudy::GridStudy(const GridPolicy& behaviour, double discount, double prox)
     : target_(grid_target()), behaviour_(behaviour), advantage_(grid_advantages(target_, discount)) {
+  for (std::size_t s = 0; s < kGridStates; ++s) {
+    std::array<double, kGridActions> theta{};
+    for (std::size_t a = 0; a < kGridActions; ++a) {
+      theta[a] = (1 - prox) * std::log(behaviour_[s][a]) + prox * std::log(target_[s][a]);
+    }
+    centre_[s] = softmax(theta);
+  }
   state_weights_ = grid_visits(behaviour, discount);
   const double total = state_weights_[0] + state_weights_[1] + state_weights_[2];
   for (double& w : state_weights_) w /= total;
@@ -105,10 +112,15 @@ GradientMoments GridStudy::moments(const Surrogate& surrogate, const std::array<
   std::vector<double> second(kSize * kSize);
   for (std::size_t s = 0; s < kGridStates; ++s) {
     std::array<double, kGridActions> log_ratios{}, multiplier{}, loss{};
-    for (std::size_t a = 0; a < kGridActions; ++a) log_ratios[a] = log_ratio(s, a);
+    for (std::size_t a = 0; a < kGridActions; ++a) {
+      log_ratios[a] = surrogate.centred() ? std::log(target_[s][a] / centre_[s][a]) : log_ratio(s, a);
+    }
     surrogate.evaluate(std::span<const double>(log_ratios), std::span<const double>(advantage_[s]),
                        std::span<double>(multiplier), std::span<double>(loss));
     for (std::size_t a = 0; a < kGridActions; ++a) {
+      if (surrogate.centred()) {
+        multiplier[a] *= importance_weight(std::log(centre_[s][a] / behaviour_[s][a]), surrogate.importance_max());
+      }
       const double p = weights[s] * behaviour_[s][a];
       std::array<double, kGridActions> g{};
       for (std::size_t b = 0; b < kGridActions; ++b) {

@@ -47,7 +47,8 @@ struct GradientMoments {
 // What all moments have in common, computed once.
 class GridStudy {
  public:
-  GridStudy(const GridPolicy& behaviour, double discount);
+  // `prox`: where between mu (0) and pi (1) the policy is that a centred surrogate is about: mu^(1-prox) pi^prox.
+  GridStudy(const GridPolicy& behaviour, double discount, double prox = 0);
 
   GradientMoments at_state(const Surrogate& surrogate, std::size_t state) const;
   GradientMoments over_states(const Surrogate& surrogate) const;
@@ -59,7 +60,7 @@ class GridStudy {
  private:
   GradientMoments moments(const Surrogate& surrogate, const std::array<double, kGridStates>& weights) const;
 
-  GridPolicy target_, behaviour_;
+  GridPolicy target_, behaviour_, centre_;
   std::array<std::array<double, kGridActions>, kGridStates> advantage_;
   std::array<double, kGridStates> state_weights_;  // mu's visits, summing to 1
 };

@@ -41,6 +41,11 @@ void read_sigma(const SurrogateOptions& s, const std::string& where, Certificate
                     "gaussian kernel",
                     where, s.name, word_of(s.kernel)));
   }
+  if (s.sigma_growth > 0) {
+    throw Error(fmt::format("{}: surrogate.sigma_growth = {}: the bounds are those of one width for all ages", where,
+                            s.sigma_growth));
+  }
+  if (s.centre == Centre::kProximal) in.importance_max = s.importance_max;
   const double pos = s.sigma_pos.value_or(s.sigma), neg = s.sigma_neg.value_or(s.sigma);
   in.sigma_narrow = std::min(pos, neg);
   in.sigma_wide = std::max(pos, neg);

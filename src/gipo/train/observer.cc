@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "gipo/core/finite.h"
+#include "gipo/data/transition.h"
 #include "gipo/env/env.h"
 
 namespace gipo {
@@ -12,11 +12,6 @@ Columns columns_of(const Fields& fields) {
   Columns all;
   for (const Field& f : fields) all.push_back(column_of(f, Column::Rows::kSteps));
   return all;
-}
-
-template <class T>
-std::span<const T> as(std::span<const std::byte> row) {
-  return {reinterpret_cast<const T*>(row.data()), row.size() / sizeof(T)};
 }
 
 }  // namespace
@@ -33,9 +28,7 @@ void Observer::observe(const Env& env, std::size_t i) {
 
 bool Observer::finite(std::size_t i) const {
   for (std::size_t f = 0; f < fields_.size(); ++f) {
-    const DType type = fields_[f].dtype;
-    if (type == DType::kFloat32 && !all_finite(as<float>(field(f, i)))) return false;
-    if (type == DType::kFloat64 && !all_finite_floats(as<double>(field(f, i)))) return false;
+    if (!gipo::finite(fields_[f].dtype, field(f, i))) return false;
   }
   return true;
 }
