@@ -99,7 +99,7 @@ struct AgedGipoTerm {
   double sigma_pos, sigma_neg, gap, growth;
 
   GIPO_HD GipoTerm<Weight, pull_back> at(double age) const {
-    const double wider = std::pow(1 + larger_of(age, 0.0) / gap, growth), neg = sigma_neg * wider;
+    const double wider = std::exp(growth * std::log(1 + larger_of(age, 0.0) / gap)), neg = sigma_neg * wider;
     return {sigma_pos * wider, neg, Weight::log_bound(neg)};
   }
 };

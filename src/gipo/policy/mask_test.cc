@@ -158,7 +158,7 @@ TEST(Mask, GradientMatchesFiniteDifferences) {
   Rows<double> b({{5, 0, 12, 3, 0}, true}, 9, 4);
   std::vector<double> d_outputs, d_extra;
   b.gradient(b.mask.data(), d_outputs, d_extra);
-  constexpr double h = 1e-6;
+  const double h = 1e-6;
   double difference = 0, size = 0;
   const auto compare = [&](std::vector<double>& at, const std::vector<double>& gradient) {
     for (std::size_t i = 0; i < at.size(); ++i) {

@@ -71,6 +71,7 @@ TEST_F(EventFiles, ScalarsAreEncodedAsTheSchemaSays) {
 TEST_F(EventFiles, LongTagsAndManyScalarsKeepTheFraming) {
   EventFile file(path_, 0.0);
   std::vector<std::pair<std::string, double>> values;
+  values.reserve(200);
   for (int i = 0; i < 200; ++i) values.emplace_back(std::string(150, 'a') + std::to_string(i), i);
   for (int step = 0; step < 20; ++step) file.scalars(step, step, values);
   file.flush();

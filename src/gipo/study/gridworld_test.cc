@@ -96,7 +96,7 @@ TEST(Gridworld, TruthIsTheDerivativeOfTheReturn) {
     for (std::size_t s = 0; s < kGridStates; ++s) {
       const GradientMoments m = study.at_state(Surrogate(options("no_clip")), s);
       for (std::size_t a = 0; a < kGridActions; ++a) {
-        constexpr double h = 1e-3;
+        const double h = 1e-3;
         const double derivative =
             (8 * (return_at(s, a, h) - return_at(s, a, -h)) - return_at(s, a, 2 * h) + return_at(s, a, -2 * h)) /
             (12 * h);

@@ -35,6 +35,7 @@ struct Outcome {
 // Actors and a learner held together by a pacer, until all updates are done.
 void run_paced(const Pace& p, Pacer& pacer, Outcome& outcome) {
   std::vector<std::jthread> actors;
+  actors.reserve(static_cast<std::size_t>(p.actors));
   for (int i = 0; i < p.actors; ++i) {
     actors.emplace_back([&] {
       while (const std::optional<std::int64_t> before = pacer.begin(p.steps)) {
