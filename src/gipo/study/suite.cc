@@ -46,6 +46,7 @@ class Parser {
     read_parts(out, choice);
     if (!suite_.tune) throw Error(fmt::format("{}: no part [tune]: docs/suites.md says what stands there", name_));
     if (out.empty()) suite_.out += "-tune";
+    suite_.seeds = suite_.tune->seeds;
     Tuning tuning;
     const std::vector<Entry> methods = std::exchange(methods_, {});
     for (const Entry& method : methods) {
@@ -57,8 +58,8 @@ class Parser {
         methods_.push_back(std::move(e));
       }
       tuning.methods.push_back(method.name);
+      refuse_too_many();
     }
-    suite_.seeds = suite_.tune->seeds;
     for (Entry& regime : regimes_) regime.seeds.clear();  // some of those that are reported
     tuning.runs = with_runs();
     return tuning;
@@ -82,12 +83,15 @@ class Parser {
     if (regimes_.empty()) regimes_.push_back({"", name_, "", {}, nullptr});
   }
 
+  void refuse_too_many() const {
+    if (tasks_.size() * methods_.size() * regimes_.size() * suite_.seeds.size() <= kMostRuns) return;
+    throw Error(fmt::format("{}: more than {} runs", name_, kMostRuns));
+  }
+
   Suite with_runs() {
     for (const Entry& e : methods_) suite_.methods.push_back(e.name);
     for (const Entry& e : regimes_) suite_.regimes.push_back(e.name);
-    if (tasks_.size() * methods_.size() * regimes_.size() * suite_.seeds.size() > kMostRuns) {
-      throw Error(fmt::format("{}: more than {} runs", name_, kMostRuns));
-    }
+    refuse_too_many();
     for (const std::int64_t seed : suite_.seeds) {
       for (std::size_t r = 0; r < regimes_.size(); ++r) {
         if (const auto& own = regimes_[r].seeds; !own.empty() && !own.contains(seed)) continue;

@@ -185,7 +185,7 @@ std::string Tuner::json() const {
       }
       std::string text = in_one_line(row);
       text.pop_back();
-      rows += (rows.empty() ? "\n" : ",\n") + text + ",\"tried\":[" + candidates + "]}";
+      rows += fmt::format("{}{},\"tried\":[{}]}}", rows.empty() ? "\n" : ",\n", text, candidates);
     }
   }
   std::string text = in_one_line(head);

@@ -69,6 +69,18 @@ TEST_F(TunedSuites, CandidatesAreThePointsOfTheCommonAndTheOwnGrid) {
   EXPECT_EQ(parse(whole_ + own).candidates.size(), 5u) << "in place of the common list";
 }
 
+TEST_F(TunedSuites, AnyOptionCanBeTried) {
+  const std::string grid = "grid.policy.hidden = [[8], [16, 16]]\ngrid.env.options.healthy_z_range = [[0.5, inf]]\n";
+  const Tuning t = parse(head_ + tune_ + grid + "[[task]]\nname = \"Hopper-v5\"\nrandom = 0\nreference = 1\n" + ppo_);
+  EXPECT_EQ(settings_text(t.candidates[1].settings),
+            "env.options.healthy_z_range = [0.5, inf], policy.hidden = [16, 16]");
+  EXPECT_EQ(t.runs.runs[1].plan.config.policy.hidden, (Widths{16, 16}));
+  const auto json = nlohmann::json::parse(Tuner(t).json());
+  EXPECT_EQ(json["methods"][0]["tried"][1]["options"]["policy.hidden"], (Widths{16, 16}));
+  EXPECT_EQ(json["methods"][0]["tried"][1]["options"]["env.options.healthy_z_range"], "[0.5, inf]");
+  EXPECT_TRUE(json["methods"][0]["chosen"].is_null());
+}
+
 TEST_F(TunedSuites, ALargeGridGivesAFixedChoice) {
   const std::string large = "grid.learner.policy_lr = [1e-4, 2e-4, 3e-4, 4e-4]\ngrid.learner.value_lr = [1e-3, 2e-3]\n";
   const Tuning t = parse(head_ + tune_ + large + task_ + ppo_ + "[[method]]\nname = \"m\"\n");
