@@ -8,6 +8,7 @@
 #include "gipo/stats/bootstrap.h"
 #include "gipo/study/score_file.h"
 #include "gipo/study/suite.h"
+#include "gipo/study/tune.h"
 
 namespace {
 
@@ -23,6 +24,10 @@ std::vector<std::string> valid_inputs() {
       "[[method]]\nname = \"PPO 0.2\"\nsurrogate = {name = \"ppo\", epsilon = 0.2}\n"
       "[[method]]\nname = \"GIPO\"\nsurrogate.sigma = 0.5\n"
       "[[regime]]\nname = \"stale\"\nconfig = \"base.toml\"\n[[regime]]\nname = \"x\"\nlearner.kl_coef = 0.1\n",
+      "[suite]\nname = \"s\"\nconfig = \"base.toml\"\nseeds = [1]\n[tune]\nseeds = [11, 12]\ncandidates = 3\n"
+      "first_seeds = 1\nkeep = 0.5\nscore = \"mean\"\ngrid.learner.policy_lr = [1e-4, 1e-3]\n"
+      "grid.policy.hidden = [[8], [8, 8]]\n[[task]]\nname = \"CartPole-v1\"\nrandom = 22\nreference = 500\n"
+      "[[method]]\nname = \"PPO\"\nsurrogate.name = \"ppo\"\ntune.surrogate.epsilon = [0.1, 0.2]\n",
       "{\"scores\": {\"a\": {\"t\": [1, 2.5], \"u\": [3]}, \"b\": {\"t\": [1], \"u\": [-4e3]}},\n"
       "\"scales\": {\"t\": {\"random\": 0, \"reference\": 1}, \"u\": {\"random\": 1, \"reference\": -1}}}",
       "method,task,score\na,t,1\n\"b, c\",t,2e-3\n"};
@@ -40,6 +45,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const gipo::Suite suite = gipo::parse_suite(text, "fuzz.toml", kFolder);
     GIPO_CHECK(suite.runs.size() ==
                suite.tasks.size() * suite.methods.size() * suite.regimes.size() * suite.seeds.size());
+  } catch (const gipo::Error&) {
+  }
+  try {
+    const gipo::Tuning tuning = gipo::parse_tuning(text, "fuzz.toml", kFolder);
+    GIPO_CHECK(tuning.runs.methods.size() == tuning.candidates.size());
+    GIPO_CHECK(!gipo::Tuner(tuning).round_suite().runs.empty());
   } catch (const gipo::Error&) {
   }
   for (const char* name : {"fuzz.json", "fuzz.csv"}) {

@@ -244,6 +244,23 @@ void add_suite(CLI::App& app, Chosen& chosen) {
   c->add_flag("--quiet", a.quiet, "No progress on stderr");
 }
 
+void add_tune(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand(
+      "tune", "Choose options for every method of a suite on seeds that it does not report; goes on after a kill");
+  TuneArguments& a = arguments_of(c, tune, chosen);
+  c->add_option("file", a.file, "Suite with a part [tune]; docs/suites.md")->required()->check(path_text());
+  c->add_option("--out", a.out, "Folder for what is run; results/NAME-tune unless given")->check(path_text());
+  c->add_option("--method", a.methods, "Only this method; may be given again")->allow_extra_args(false);
+  c->add_option("--regime", a.regimes, "Only this regime; may be given again")->allow_extra_args(false);
+  c->add_option("--jobs", a.jobs, "Runs at a time; as many as there are cores unless given")
+      ->check(CLI::Range(1, 1024));
+  c->add_flag("--write", a.write, "Also write what was chosen to the file that [suite].tuned names");
+  c->add_flag("--retry", a.retry, "Take up failed runs of an earlier session again");
+  c->add_flag("--dry-run", a.dry_run, "Print candidates, rounds and an estimate; create nothing");
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+  c->add_flag("--quiet", a.quiet, "No progress on stderr");
+}
+
 void add_report(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("report", "One HTML page, figures and tables of a suite");
   ReportArguments& a = arguments_of(c, report, chosen);
@@ -282,6 +299,7 @@ int run_command_line(int argc, char** argv) {
   add_study(app, chosen);
   add_certify(app, chosen);
   add_suite(app, chosen);
+  add_tune(app, chosen);
   add_report(app, chosen);
   add_export(app, chosen);
   refuse_other_bases(app);

@@ -103,6 +103,14 @@ struct SuiteArguments {
 };
 int suite(const SuiteArguments& arguments);
 
+struct TuneArguments {
+  std::string file, out;
+  std::vector<std::string> methods, regimes;  // only these; empty: all
+  int jobs = 0;                               // runs at a time; 0: as many as there are cores
+  bool dry_run = false, retry = false, json = false, quiet = false, write = false;
+};
+int tune(const TuneArguments& arguments);
+
 struct ReportArguments {
   std::vector<std::string> folders;
   std::string out;

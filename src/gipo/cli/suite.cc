@@ -1,18 +1,14 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
+#include "gipo/cli/suite_view.h"
 #include "gipo/cli/table.h"
 #include "gipo/core/python.h"
 #include "gipo/io/files.h"
@@ -23,78 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using State = RunView::State;
-
-constexpr double kTerminalInterval = 0.2, kPlainInterval = 10;  // seconds
-
-std::atomic<int> signals{0};
-extern "C" void on_suite_signal(int) { signals.fetch_add(1); }
-
-// The whole suite on stderr: one line that is refreshed on a terminal, a plain one now and then elsewhere, and a line
-// that stays for each run that ended.
-class View {
- public:
-  View(const Suite& suite, bool quiet) : suite_(suite), quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
-
-  void tick(const std::vector<RunView>& runs) {
-    const double done = updates_of(runs), time = steady_time();
-    if (start_ < 0) start_ = time, done_before_ = done;
-    if (quiet_ || time - shown_ < (terminal_ ? kTerminalInterval : kPlainInterval)) return;
-    shown_ = time;
-    std::map<State, int> count;
-    std::string names;
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      ++count[runs[i].state];
-      if (runs[i].state != State::kRunning) continue;
-      names += fmt::format(" {} {:.0f}%", suite_.runs[i].plan.name, 100 * runs[i].fraction);
-    }
-    const double all = total(), left = all - done, made = done - done_before_;
-    std::string line =
-        fmt::format("{} {:3.0f}%  {} of {} done  {} failed  ETA {}  {} running:{}", suite_.name, 100 * done / all,
-                    count[State::kDone], runs.size(), count[State::kFailed],
-                    made > 0 ? in_time(left * (time - start_) / made) : "-", count[State::kRunning], names);
-    if (terminal_) line.resize(std::min<std::size_t>(line.size(), 160));
-    std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
-    std::fflush(stderr);
-    open_ = terminal_;
-  }
-
-  void ended(std::size_t run, const RunView& view) {
-    if (quiet_) return;
-    end();
-    fmt::print(stderr, "{} {}\n", suite_.runs[run].plan.name,
-               view.state == State::kDone ? "done" : "FAILED: " + view.why);
-  }
-
-  void end() {
-    if (open_) std::fputs("\r\x1b[K", stderr);
-    open_ = false;
-  }
-
- private:
-  double total() const {
-    double sum = 0;
-    for (const SuiteRun& r : suite_.runs) sum += static_cast<double>(r.plan.config.learner.updates);
-    return sum;
-  }
-  double updates_of(const std::vector<RunView>& runs) const {
-    double sum = 0;
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      sum += runs[i].fraction * static_cast<double>(suite_.runs[i].plan.config.learner.updates);
-    }
-    return sum;
-  }
-
-  const Suite& suite_;
-  const bool quiet_, terminal_;
-  double start_ = -1, done_before_ = 0, shown_ = -1e9;
-  bool open_ = false;
-};
-
-const char* in_words(State state) {
-  if (state == State::kDone) return "done";
-  if (state == State::kFailed) return "failed";
-  return state == State::kRunning ? "running" : "waiting";
-}
 
 int dry_run(const Suite& suite, const std::vector<RunView>& views, const SuiteArguments& a) {
   // Runs of one task and regime take much the same time, whatever the method: one of each is measured.
@@ -158,15 +82,10 @@ int suite(const SuiteArguments& given) {
   SuiteArguments a = given;
   if (a.jobs == 0) a.jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const Suite suite = load_suite(a.file, a.out, {a.tasks, a.methods, a.regimes, a.seeds});
-  View view(suite, a.quiet || a.dry_run);
-  RunnerHooks hooks;
-  hooks.signals = &signals;
-  hooks.tick = [&](const std::vector<RunView>& runs) { view.tick(runs); };
-  hooks.ended = [&](std::size_t run, const RunView& v) { view.ended(run, v); };
-  SuiteRunner runner(suite, {own_path(), a.jobs, a.retry}, hooks);
+  SuiteView view(suite, suite.name, a.quiet || a.dry_run);
+  SuiteRunner runner(suite, {own_path(), a.jobs, a.retry}, view.hooks());
   if (a.dry_run) return dry_run(suite, runner.views(), a);
-  std::signal(SIGINT, on_suite_signal);
-  std::signal(SIGTERM, on_suite_signal);
+  SuiteView::listen_for_signals();
   const bool whole = runner.run();
   view.end();
   if (!whole) {

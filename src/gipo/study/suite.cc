@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "gipo/config/did_you_mean.h"
 #include "gipo/config/path_text.h"
@@ -21,6 +20,8 @@ namespace gipo {
 namespace {
 
 constexpr std::size_t kMostRuns = 100'000;
+const std::vector<std::string> kTaskKeys = {"name", "random", "reference", "threshold"};
+const std::vector<std::string> kMethodKeys = {"name", "tune"}, kRegimeKeys = {"name", "config", "seeds"};
 
 // One [[task]], [[method]] or [[regime]]: its name and the options it sets.
 struct Entry {
@@ -35,27 +36,68 @@ class Parser {
       : file_(parse_toml(text, name)), name_(std::move(name)), folder_(std::move(folder)) {}
 
   Suite make(const std::string& out, const SuiteChoice& choice) {
+    read_parts(out, choice);
+    if (!suite_.tuned.empty()) settings_ = load_tuned(suite_.tuned, all_methods_, all_regimes_);
+    suite_.seeds = keep("seed", suite_.seeds, choice.seeds, [](std::int64_t seed) { return seed; });
+    return with_runs();
+  }
+
+  Tuning make_tuning(const std::string& out, const SuiteChoice& choice) {
+    read_parts(out, choice);
+    if (!suite_.tune) throw Error(fmt::format("{}: no part [tune]: docs/suites.md says what stands there", name_));
+    if (out.empty()) suite_.out += "-tune";
+    suite_.seeds = suite_.tune->seeds;
+    Tuning tuning;
+    const std::vector<Entry> methods = std::exchange(methods_, {});
+    for (const Entry& method : methods) {
+      for (std::vector<RunSetting>& point : points_of(suite_.tune->grids.at(method.name), suite_.tune->candidates)) {
+        Entry e = method;
+        e.name = candidate_name(method.name, point);
+        for (const Entry& regime : regimes_) settings_[{e.name, regime.name}] = point;
+        tuning.candidates.push_back({e.name, tuning.methods.size(), std::move(point)});
+        methods_.push_back(std::move(e));
+      }
+      tuning.methods.push_back(method.name);
+      refuse_too_many();
+    }
+    for (Entry& regime : regimes_) regime.seeds.clear();  // some of those that are reported
+    tuning.runs = with_runs();
+    return tuning;
+  }
+
+ private:
+  void read_parts(const std::string& out, const SuiteChoice& choice) {
     refuse_unknown_parts();
     read_suite(out);
     const auto by_name = [](const Entry& e) { return e.name; };
-    const auto tasks =
-        keep("task", entries("task", {"name", "random", "reference", "threshold"}, true), choice.tasks, by_name);
-    const auto methods = keep("method", entries("method", {"name"}, true), choice.methods, by_name);
-    auto regimes = keep("regime", entries("regime", {"name", "config", "seeds"}, false), choice.regimes, by_name);
-    suite_.seeds = keep("seed", suite_.seeds, choice.seeds, [](std::int64_t seed) { return seed; });
-    if (regimes.empty()) regimes.push_back({"", name_, "", {}, nullptr});
-    for (const Entry& e : tasks) read_task(e);
-    for (const Entry& e : methods) suite_.methods.push_back(e.name);
-    for (const Entry& e : regimes) suite_.regimes.push_back(e.name);
-    if (tasks.size() * methods.size() * regimes.size() * suite_.seeds.size() > kMostRuns) {
-      throw Error(fmt::format("{}: more than {} runs", name_, kMostRuns));
-    }
+    tasks_ = keep("task", entries("task", kTaskKeys, true), choice.tasks, by_name);
+    for (const Entry& e : tasks_) read_task(e);
+    methods_ = entries("method", kMethodKeys, true);
+    regimes_ = entries("regime", kRegimeKeys, false);
+    read_tune_part();
+    for (const Entry& e : methods_) all_methods_.push_back(e.name);
+    for (const Entry& e : regimes_) all_regimes_.push_back(e.name);
+    if (regimes_.empty()) all_regimes_.emplace_back();
+    methods_ = keep("method", methods_, choice.methods, by_name);
+    regimes_ = keep("regime", regimes_, choice.regimes, by_name);
+    if (regimes_.empty()) regimes_.push_back({"", name_, "", {}, nullptr});
+  }
+
+  void refuse_too_many() const {
+    if (tasks_.size() * methods_.size() * regimes_.size() * suite_.seeds.size() <= kMostRuns) return;
+    throw Error(fmt::format("{}: more than {} runs", name_, kMostRuns));
+  }
+
+  Suite with_runs() {
+    for (const Entry& e : methods_) suite_.methods.push_back(e.name);
+    for (const Entry& e : regimes_) suite_.regimes.push_back(e.name);
+    refuse_too_many();
     for (const std::int64_t seed : suite_.seeds) {
-      for (std::size_t r = 0; r < regimes.size(); ++r) {
-        if (const auto& own = regimes[r].seeds; !own.empty() && !own.contains(seed)) continue;
-        for (std::size_t t = 0; t < tasks.size(); ++t) {
-          for (std::size_t m = 0; m < methods.size(); ++m) {
-            suite_.runs.push_back(make_run(tasks[t], methods[m], regimes[r], seed));
+      for (std::size_t r = 0; r < regimes_.size(); ++r) {
+        if (const auto& own = regimes_[r].seeds; !own.empty() && !own.contains(seed)) continue;
+        for (std::size_t t = 0; t < tasks_.size(); ++t) {
+          for (std::size_t m = 0; m < methods_.size(); ++m) {
+            suite_.runs.push_back(make_run(tasks_[t], methods_[m], regimes_[r], seed));
             SuiteRun& run = suite_.runs.back();
             run.task = t, run.method = m, run.regime = r, run.seed = seed;
           }
@@ -66,13 +108,27 @@ class Parser {
     return std::move(suite_);
   }
 
- private:
-  [[noreturn]] void refuse(const toml::node& node, const std::string& why) const {
-    throw Error(fmt::format("{}: {}", place(node, name_), why));
+  void read_tune_part() {
+    const toml::node* tune = file_.get("tune");
+    std::vector<std::pair<std::string, const toml::table*>> methods;
+    for (const Entry& e : methods_) {
+      methods.emplace_back(e.name, e.table);
+      const toml::node* own = e.table->get("tune");
+      if (own && !tune) refuse(*own, fmt::format("method {} has tune, but the file has no part [tune]", e.name));
+    }
+    if (!tune) return;
+    suite_.tune = read_tune(*tune, methods, suite_.seeds, name_);
+    for (const Entry& e : tasks_) {
+      if (e.table->contains("random") && e.table->contains("reference")) continue;
+      throw Error(fmt::format("{}: task {}: random and reference are missing: tuning compares normalised scores",
+                              e.where, e.name));
+    }
   }
 
+  [[noreturn]] void refuse(const toml::node& node, const std::string& why) const { refuse_node(node, name_, why); }
+
   void refuse_unknown_parts() const {
-    const std::vector<std::string> known = {"suite", "task", "method", "regime"};
+    const std::vector<std::string> known = {"suite", "task", "method", "regime", "tune"};
     for (const auto& [key, node] : file_) {
       const std::string part(key.str());
       if (std::find(known.begin(), known.end(), part) != known.end()) continue;
@@ -81,23 +137,13 @@ class Parser {
     }
   }
 
-  std::string text(const toml::node& node, const char* key) const {
-    const auto* v = node.as_string();
-    if (!v || v->get().empty()) refuse(node, fmt::format("{}: wanted text", key));
-    return v->get();
-  }
-
-  double number(const toml::node& node, const char* key) const {
-    const std::optional<double> v = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!v || !std::isfinite(*v)) refuse(node, fmt::format("{}: wanted a number", key));
-    return *v;
-  }
+  std::string text(const toml::node& node, const char* key) const { return text_of(node, key, name_); }
 
   void read_suite(const std::string& out) {
     const toml::node* node = file_.get("suite");
     if (!node || !node->is_table()) throw Error(fmt::format("{}: no part [suite]", name_));
     suite_table_ = node->as_table();
-    keys_ = {"name", "config", "seeds", "keep_checkpoints"};
+    keys_ = {"name", "config", "seeds", "keep_checkpoints", "tuned"};
     for (const char* key : {"name", "config", "seeds"}) {
       if (!suite_table_->contains(key)) refuse(*node, fmt::format("[suite]: {} is missing", key));
     }
@@ -114,21 +160,8 @@ class Parser {
       if (!keep->is_boolean()) refuse(*keep, "suite.keep_checkpoints: wanted true or false");
       suite_.keep_checkpoints = keep->as_boolean()->get();
     }
-    suite_.seeds = read_seeds(*suite_table_->get("seeds"), "suite.seeds");
-  }
-
-  std::vector<std::int64_t> read_seeds(const toml::node& node, const char* key) const {
-    const toml::array* list = node.as_array();
-    if (!list || list->empty()) refuse(node, fmt::format("{}: wanted a list of whole numbers", key));
-    std::vector<std::int64_t> seeds;
-    std::set<std::int64_t> seen;
-    for (const toml::node& item : *list) {
-      const auto* seed = item.as_integer();
-      if (!seed || seed->get() < 0) refuse(item, fmt::format("{}: wanted whole numbers from 0 on", key));
-      if (!seen.insert(seed->get()).second) refuse(item, fmt::format("{}: {} stands there twice", key, seed->get()));
-      seeds.push_back(seed->get());
-    }
-    return seeds;
+    suite_.seeds = seeds_of(*suite_table_->get("seeds"), "suite.seeds", name_);
+    if (const toml::node* tuned = suite_table_->get("tuned")) suite_.tuned = path_of(text(*tuned, "suite.tuned"));
   }
 
   // Some of the suite's seeds, so that the order of runs stays one list.
@@ -136,7 +169,7 @@ class Parser {
     if (const toml::node* config = table.get("config")) e.config = text(*config, "config");
     if (const toml::node* seeds = table.get("seeds")) {
       const std::set<std::int64_t> all(suite_.seeds.begin(), suite_.seeds.end());
-      for (const std::int64_t seed : read_seeds(*seeds, "regime.seeds")) {
+      for (const std::int64_t seed : seeds_of(*seeds, "regime.seeds", name_)) {
         if (!all.contains(seed)) refuse(*seeds, fmt::format("regime.seeds: {} is not in suite.seeds", seed));
         e.seeds.insert(seed);
       }
@@ -201,7 +234,7 @@ class Parser {
   void read_task(const Entry& e) {
     SuiteTask task{e.name, {}, {}, {}};
     const auto read = [&](const char* key, std::optional<double>& value) {
-      if (const toml::node* node = e.table->get(key)) value = number(*node, key);
+      if (const toml::node* node = e.table->get(key)) value = number_of(*node, key, name_);
     };
     read("random", task.random);
     read("reference", task.reference);
@@ -215,8 +248,12 @@ class Parser {
     suite_.tasks.push_back(std::move(task));
   }
 
+  std::string path_of(const std::string& file) const {
+    return (std::filesystem::path(folder_) / file).lexically_normal().string();
+  }
+
   LoadedConfig base(const std::string& config) {
-    const std::string path = (std::filesystem::path(folder_) / config).lexically_normal().string();
+    const std::string path = path_of(config);
     for (const auto& [known, loaded] : bases_) {
       if (known == path) return loaded;
     }
@@ -224,7 +261,7 @@ class Parser {
     return bases_.back().second;
   }
 
-  // From the general to the particular: the config file, the suite, the regime, the task, the method.
+  // From the general to the particular: the config file, the suite, the regime, the task, the method, what was tuned.
   SuiteRun make_run(const Entry& task, const Entry& method, const Entry& regime, std::int64_t seed) {
     const std::string& config = regime.config.empty() ? config_ : regime.config;
     LoadedConfig loaded = base(config);
@@ -232,17 +269,21 @@ class Parser {
     loaded.config.env.id = task.name;
     loaded.origins["env.id"] = task.where;
     apply(loaded, *suite_table_, keys_);
-    if (regime.table) apply(loaded, *regime.table, {"name", "config", "seeds"});
-    apply(loaded, *task.table, {"name", "random", "reference", "threshold"});
-    apply(loaded, *method.table, {"name"});
+    if (regime.table) apply(loaded, *regime.table, kRegimeKeys);
+    apply(loaded, *task.table, kTaskKeys);
+    apply(loaded, *method.table, kMethodKeys);
+    if (const auto it = settings_.find({method.name, regime.name}); it != settings_.end()) {
+      for (const RunSetting& s : it->second) set_option(loaded, s.key, s.value, s.where);
+    }
     SuiteRun run;
-    run.arguments = {"train", (std::filesystem::path(folder_) / config).lexically_normal().string()};
+    run.arguments = {"train", path_of(config)};
     for (const std::string& setting : settings(loaded, before)) {
       run.arguments.insert(run.arguments.end(), {"--set", setting});
     }
     loaded.config.run.seed = seed;
     loaded.config.run.dir = suite_.out + "/runs";
-    loaded.config.run.name = folder_name(task.name, method.name, regime.name, seed);
+    loaded.config.run.name = file_name_of(
+        fmt::format("{}-{}{}{}-{}", task.name, method.name, regime.name.empty() ? "" : "-", regime.name, seed));
     loaded.origins["run.dir"] = name_, loaded.origins["run.name"] = method.where;
     run.arguments.insert(run.arguments.end(), {"--set", "run.dir=\"" + loaded.config.run.dir + "\"", "--seed",
                                                std::to_string(seed), "--name", loaded.config.run.name, "--quiet"});
@@ -266,18 +307,6 @@ class Parser {
     return all;
   }
 
-  // What a shell and a file system take as it is.
-  static std::string folder_name(const std::string& task, const std::string& method, const std::string& regime,
-                                 std::int64_t seed) {
-    std::string name = fmt::format("{}-{}{}{}-{}", task, method, regime.empty() ? "" : "-", regime, seed);
-    for (char& c : name) {
-      if (!std::isalnum(static_cast<unsigned char>(c)) && std::string_view("-._+").find(c) == std::string_view::npos) {
-        c = '_';
-      }
-    }
-    return name;
-  }
-
   void refuse_equal_names() const {
     std::set<std::string> names;
     for (const SuiteRun& run : suite_.runs) {
@@ -292,6 +321,9 @@ class Parser {
   std::vector<std::string> keys_;
   std::string config_;
   std::vector<std::pair<std::string, LoadedConfig>> bases_;
+  std::vector<Entry> tasks_, methods_, regimes_;
+  std::vector<std::string> all_methods_, all_regimes_;  // also those that were not chosen
+  TunedOptions settings_;                               // over those of the file
   Suite suite_;
 };
 
@@ -305,6 +337,16 @@ Suite parse_suite(std::string_view text, const std::string& name, const std::str
 Suite load_suite(const std::string& path, const std::string& out, const SuiteChoice& choice) {
   return parse_suite(read_file(path, kMostTomlBytes), path, std::filesystem::path(path).parent_path().string(), out,
                      choice);
+}
+
+Tuning parse_tuning(std::string_view text, const std::string& name, const std::string& folder, const std::string& out,
+                    const SuiteChoice& choice) {
+  return Parser(text, name, folder).make_tuning(out, choice);
+}
+
+Tuning load_tuning(const std::string& path, const std::string& out, const SuiteChoice& choice) {
+  return parse_tuning(read_file(path, kMostTomlBytes), path, std::filesystem::path(path).parent_path().string(), out,
+                      choice);
 }
 
 }  // namespace gipo

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gipo/plan/plan.h"
+#include "gipo/study/tune_file.h"
 
 namespace gipo {
 
@@ -32,6 +33,8 @@ struct Suite {
   std::vector<std::string> methods, regimes;
   std::vector<std::int64_t> seeds;
   std::vector<SuiteRun> runs;  // seed by seed: what is done first already compares all methods
+  std::string tuned;           // path of the options that tuning chose; empty: none
+  std::optional<TuneSpec> tune;
 };
 
 // What is to be taken of a suite's file, by name; empty: all.
@@ -45,5 +48,25 @@ Suite load_suite(const std::string& path, const std::string& out = "", const Sui
 // Config files that the text names are sought from `folder`.
 Suite parse_suite(std::string_view text, const std::string& name, const std::string& folder,
                   const std::string& out = "", const SuiteChoice& choice = {});
+
+// One set of options that tuning tries of a method.
+struct Candidate {
+  std::string name;        // among the methods of Tuning::runs
+  std::size_t method = 0;  // of Tuning::methods
+  std::vector<RunSetting> settings;
+};
+
+// A suite's file as tuning sees it. What was tuned before is not read.
+struct Tuning {
+  Suite runs;                        // all that could be run: the candidates are its methods, its seeds those of [tune]
+  std::vector<std::string> methods;  // of the file
+  std::vector<Candidate> candidates;  // those of a method stand together
+};
+
+// `out`: folder; empty: results/NAME-tune. Of `choice`, methods and regimes count. Throws Error as load_suite does, and
+// for a file without [tune].
+Tuning load_tuning(const std::string& path, const std::string& out = "", const SuiteChoice& choice = {});
+Tuning parse_tuning(std::string_view text, const std::string& name, const std::string& folder,
+                    const std::string& out = "", const SuiteChoice& choice = {});
 
 }  // namespace gipo

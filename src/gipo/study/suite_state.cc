@@ -121,6 +121,16 @@ std::int64_t updates_done(const std::string& run_dir) {
   return at == std::string::npos ? 0 : std::strtoll(tail.c_str() + at + kKey.size(), nullptr, 10);
 }
 
+RunReturns returns_of(const std::string& run_dir) {
+  const Json summary = read_summary(run_dir + "/summary.json");
+  const auto mean = [&](const char* key) -> std::optional<double> {
+    const Json stats = summary.value(key, Json::object());
+    const Json value = stats.is_object() ? stats.value("mean", Json()) : Json();
+    return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+  };
+  return {mean("final_return"), mean("eval_return")};
+}
+
 std::string results_json(const Suite& suite) {
   std::string rows;
   for (const SuiteRun& run : suite.runs) {

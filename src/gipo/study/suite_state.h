@@ -29,6 +29,12 @@ void remove_remnants(const std::string& run_dir);
 // Updates done by the newest line of its log; 0 where there is none.
 std::int64_t updates_done(const std::string& run_dir);
 
+// Mean returns of a run that has ended; nothing where no episode ended.
+struct RunReturns {
+  std::optional<double> training, greedy;
+};
+RunReturns returns_of(const std::string& run_dir);
+
 // One row per run, finished or not, in the suite's order: its place in the suite, returns, and the means over its last
 // fifth. Holds no time and no path, so it is the same bytes however often the suite was interrupted.
 std::string results_json(const Suite& suite);
