@@ -54,17 +54,19 @@ def short_demo(tmp_path_factory):
 def test_table_has_every_measure_of_every_method(short_demo):
     out, output, _ = short_demo
     lines = output.splitlines()
-    assert any(line.split()[-5:] == ["GIPO", "0.5", "SAPO", "PPO", "0.2"] for line in lines)
+    heads = [line for line in lines if line.endswith("PPO 0.2")]
+    assert [head.split(",")[0] for head in heads] == ["Acrobot-v1", "Pendulum-v1"]
+    assert all("gipo's default" in head and "GIPO 0.5 (paper)" in head for head in heads)
     for measure in MEASURES:
-        (row,) = [line for line in lines if line.startswith(measure + " ")]
-        assert len([float(cell) for cell in row.split()[-3:]]) == 3
+        rows = [line for line in lines if line.startswith(measure + " ")]
+        assert [len([float(cell) for cell in row.split()[-3:]]) for row in rows] == [3, 3]
     assert (out / "table.txt").read_text().strip() in output
 
 
 def test_only_the_clip_leaves_dead_samples(short_demo):
-    (row,) = [line for line in short_demo[1].splitlines() if line.startswith("dead_frac")]
-    gipo, sapo, ppo = map(float, row.split()[-3:])
-    assert gipo == sapo == 0 < ppo
+    for row in [line for line in short_demo[1].splitlines() if line.startswith("dead_frac")]:
+        default, gipo, ppo = map(float, row.split()[-3:])
+        assert default == gipo == 0 < ppo
 
 
 def test_figure_is_an_image(short_demo):
@@ -78,10 +80,10 @@ def test_figure_is_an_image(short_demo):
 
 def test_runs_and_next_steps_are_named(short_demo):
     out, output, messages = short_demo
-    for name in ("gipo-1", "sapo-1", "ppo-1"):
+    for name in (f"{task}-{key}-1" for task in ("Acrobot-v1", "Pendulum-v1") for key in ("default", "gipo", "ppo")):
         assert (out / "runs" / name / "summary.json").is_file()
         assert f"{name} finished" in messages
-    for step in (f"eval {out}/runs/gipo-1", "--set env.id=Pendulum-v1", "tensorboard --logdir", "docs/quickstart.md"):
+    for step in (f"eval {out}/runs/Pendulum-v1-default-1", "--set env.id=CartPole-v1", "tensorboard --logdir", "docs/quickstart.md"):
         assert step in output
     assert str(out / "demo.png") in output
 
@@ -105,7 +107,7 @@ def test_failing_run_is_shown_with_its_message(tmp_path):
     build = fake_trainer(tmp_path / "build", "echo 'gipo: no luck today' >&2; exit 1")
     code, _, messages = run("--out", tmp_path / "out", build=build)
     assert code == 1
-    assert "gipo-1 exited with code 1" in messages and "no luck today" in messages and "gipo train" in messages
+    assert "-1 exited with code 1" in messages and "no luck today" in messages and "gipo train" in messages
     assert "Traceback" not in messages
 
 

@@ -1,4 +1,4 @@
-"""The demo: GIPO, SAPO and PPO learn CartPole from the same stale replay; a table and a figure show how they differ.
+"""The demo: three objectives learn two tasks from old data; a table and a figure show how they differ.
 
     python -m gipo.demo            (`make demo` sets up and builds first)
 """
@@ -11,6 +11,7 @@ import signal
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gipo.progress import ProgressLine
@@ -19,11 +20,21 @@ from gipo.runs import ROOT, Run, RunFailed, RunSpec, UserMistake, config_updates
 CONFIG = ROOT / "configs" / "classic" / "stale.toml"
 DONE, FAILED, USER_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
-# The plain surrogates, so the config's proximal term is off. All else is the same for all.
-METHODS: dict[str, dict[str, object]] = {
-    "GIPO 0.5": {"surrogate.name": "gipo", "surrogate.sigma": 0.5, "learner.proximal_coef": 0},
-    "SAPO": {"surrogate.name": "sapo", "learner.proximal_coef": 0},
-    "PPO 0.2": {"surrogate.name": "ppo", "surrogate.epsilon": 0.2, "learner.proximal_coef": 0},
+TASKS = ["Acrobot-v1", "Pendulum-v1"]
+
+
+@dataclass(frozen=True)
+class Method:
+    key: str  # in the names of its runs
+    settings: dict[str, object]
+
+
+# The config as it is, and what others would do with the same data; all else is the same for all.
+BEHAVIOUR = {"surrogate.centre": "behaviour", "surrogate.pull_back": "damped", "learner.proximal_coef": 0}
+METHODS = {
+    "gipo's default": Method("default", {}),
+    "GIPO 0.5 (paper)": Method("gipo", {"surrogate.name": "gipo", "surrogate.sigma": 0.5, **BEHAVIOUR}),
+    "PPO 0.2": Method("ppo", {"surrogate.name": "ppo", "surrogate.epsilon": 0.2, **BEHAVIOUR}),
 }
 SEEDS = 3
 MIN_UPDATES = 100  # less leaves too few logged updates to average over
@@ -41,18 +52,26 @@ DIAGNOSTICS = {
 }
 
 
+def run_name(task: str, method: Method, seed: int) -> str:
+    return f"{task}-{method.key}-{seed}"
+
+
 def method_runs(out: Path, seeds: int, updates: int) -> list[RunSpec]:
-    """Every method with the first seed, then with the second: what finishes first already compares them."""
+    """Everything with the first seed, then with the second: what finishes first already compares the methods."""
     return [
-        RunSpec(f"{settings['surrogate.name']}-{seed}", CONFIG, out / "runs", seed, updates, settings)
+        RunSpec(run_name(task, method, seed), CONFIG, out / "runs", seed, updates,
+                {"env.id": task, **method.settings})
         for seed in range(1, seeds + 1)
-        for settings in METHODS.values()
+        for task in TASKS
+        for method in METHODS.values()
     ]
 
 
-def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_method(runs: Sequence[Run], task: str) -> dict[str, list[Run]]:
+    """The runs of a task."""
     return {
-        label: [run for run in runs if run.spec.settings is settings] for label, settings in METHODS.items()
+        label: [run for run in runs if run.spec.name == run_name(task, method, run.spec.seed)]
+        for label, method in METHODS.items()
     }
 
 
@@ -76,11 +95,11 @@ def cell(values: Sequence[float | None], digits: int) -> str:
     return mean if len(known) == 1 else f"{mean} +- {statistics.stdev(known):.{digits}f}"
 
 
-def table(groups: dict[str, list[Run]]) -> str:
+def table(task: str, groups: dict[str, list[Run]]) -> str:
     """One row per measure, one column per method."""
     columns = [[measures(run) for run in runs] for runs in groups.values()]
     seeds = len(columns[0])
-    head = "one seed" if seeds == 1 else f"mean +- standard deviation of {seeds} seeds"
+    head = f"{task}, " + ("one seed" if seeds == 1 else f"mean +- deviation of {seeds} seeds")
     lines = [f"{head:<52}" + "".join(f"{label:>16}" for label in groups)]
     for name, meaning in (RETURNS | DIAGNOSTICS).items():
         digits = 1 if name in RETURNS else 3
@@ -89,26 +108,28 @@ def table(groups: dict[str, list[Run]]) -> str:
     return "\n".join(lines)
 
 
-def draw(groups: dict[str, list[Run]], out: Path, command: str) -> list[Path]:
+def draw(runs: Sequence[Run], out: Path, command: str) -> list[Path]:
     # Drawing is slow to import, and asking for --help should not wait for it.
     import matplotlib
 
     matplotlib.use("Agg")  # no display is needed
     from gipo import figures
 
-    group = {label: [figures.RunData.read(run.spec.folder) for run in runs] for label, runs in groups.items()}
-    first = next(iter(group.values()))[0].summary
-    seeds = [run.spec.seed for run in next(iter(groups.values()))]
+    tasks = {
+        task: {label: [figures.RunData.read(run.spec.folder) for run in group] for label, group in
+               by_method(runs, task).items()}
+        for task in TASKS
+    }
+    first = runs[0].summary
+    seeds = sorted({run.spec.seed for run in runs})
     lines = f"lines: mean of seeds {seeds[0]} to {seeds[-1]}, bands: their min to max" if len(seeds) > 1 else "one seed"
-    dial = first["staleness"]
-    surrogates = "|".join(str(settings["surrogate.name"]) for settings in METHODS.values())
-    figure = figures.stale_replay_figure(
-        group,
-        title=f"{first['env']} from stale replay",
-        subtitle=f"Data stays for {dial['window'] / first['updates']:.2f} of all {first['updates']} updates; old: a "
-                 f"gap of {dial['t_old']} updates or more. Smoothed; {lines}.",
-        source=f"{command}: gipo train {from_root(CONFIG)} --set surrogate.name={surrogates} "
-               "--set learner.proximal_coef=0; sigma 0.5, epsilon 0.2",
+    old = first["window"].get("old_frac") or 0
+    figure = figures.old_data_figure(
+        tasks,
+        title="The same old data, three objectives",
+        subtitle=f"{100 * old:.0f}% of the samples of an update were collected {first['staleness']['t_old']} or more "
+                 f"updates before it. Smoothed training return; {lines}.",
+        source=f"{command}: gipo train {from_root(CONFIG)} --set env.id={'|'.join(TASKS)}",
     )
     return figures.save(figure, out / "demo")
 
@@ -116,8 +137,8 @@ def draw(groups: dict[str, list[Run]], out: Path, command: str) -> list[Path]:
 def next_steps(out: Path) -> str:
     binary, runs = from_root(find_binary()), from_root(out / "runs")
     steps = {
-        f"{binary} eval {runs}/gipo-1": "play 100 episodes with a trained policy",
-        f"{binary} train {from_root(CONFIG)} --set env.id=Pendulum-v1": "GIPO with the proximal term, another task",
+        f"{binary} eval {runs}/{run_name(TASKS[-1], METHODS[next(iter(METHODS))], 1)}": "play 100 episodes with a trained policy",
+        f"{binary} train {from_root(CONFIG)} --set env.id=CartPole-v1": "another task",
         f".venv/bin/tensorboard --logdir {runs}": "every diagnostic of every run",
         "docs/quickstart.md": "read on",
     }
@@ -134,7 +155,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         return integer
 
     parser = argparse.ArgumentParser(
-        prog="python -m gipo.demo", description="GIPO, SAPO and PPO learn CartPole from the same stale replay.",
+        prog="python -m gipo.demo", description="Three objectives learn two tasks from the same old data.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--out", type=Path, default=ROOT / "demo", help="folder for the runs, the table and the figure")
@@ -157,21 +178,20 @@ def demo(arguments: argparse.Namespace) -> None:
     binary, out = find_binary(), arguments.out.resolve()
     make_folder(out)
     specs = method_runs(out, arguments.seeds, arguments.updates)
-    print(f"{', '.join(METHODS)}: {arguments.seeds} runs of {arguments.updates} updates each, "
-          f"{arguments.jobs} at a time", flush=True)
+    print(f"{', '.join(METHODS)} on {' and '.join(TASKS)}: {arguments.seeds} runs of {arguments.updates} updates "
+          f"each, {arguments.jobs} at a time", flush=True)
     progress = ProgressLine(len(specs))
     try:
         runs = run_all(specs, binary, arguments.jobs, progress.tick, progress.done)
     finally:
         progress.close()
 
-    groups = by_method(runs)
-    text = table(groups)
+    text = "\n\n".join(table(task, by_method(runs, task)) for task in TASKS)
     (out / "table.txt").write_text(text + "\n")
     print(f"\n{text}\n")
     usual = (arguments.seeds, arguments.updates) == (SEEDS, config_updates(CONFIG))
     command = "make demo" if usual else f"gipo.demo --seeds {arguments.seeds} --updates {arguments.updates}"
-    pictures = draw(groups, out, command)
+    pictures = draw(runs, out, command)
     print(f"Figure: {pictures[0]} and {pictures[1].name}; table: table.txt; runs: runs/ beside them.")
     print(next_steps(out))
 

@@ -152,29 +152,6 @@ def learning_curves(ax: Axes, group: Group) -> None:
     ax.set_ylabel("episode return")
 
 
-def metric_curves(ax: Axes, group: Group, key: str) -> None:
-    """One diagnostic of metrics.jsonl against env steps, one line per method."""
-    grid = env_step_grid(group)
-    for index, (label, runs) in enumerate(group.items()):
-        draw_curve(ax, grid, np.array([metric_curve(run, key, grid) for run in runs]), label, index)
-    env_steps_axis(ax, grid)
-
-
-def metric_reference(ax: Axes, group: Group, key: str, label: str) -> None:
-    """A diagnostic that hardly depends on the method, as one thin grey line: its mean over all runs."""
-    grid = env_step_grid(group)
-    curves = [metric_curve(run, key, grid) for runs in group.values() for run in runs]
-    ax.plot(grid, np.mean(curves, axis=0), color=REFERENCE, linewidth=1.0, label=label, zorder=2)
-
-
-def name_zeros(ax: Axes, group: Group, key: str) -> None:
-    """Says which methods' lines lie on the axis, where they hide each other."""
-    zero = [label for label, runs in group.items() if not any(np.nansum(column(r.metrics, key)) for r in runs)]
-    if zero:
-        ax.annotate(f"{', '.join(zero)}: 0 throughout", (0.985, 0), (0, 5), xycoords="axes fraction",
-                    textcoords="offset points", ha="right", va="bottom", color="0.25")
-
-
 def save(figure: Figure, path: Path, dpi: int = 150) -> list[Path]:
     """Writes the figure as PNG and SVG under the path's name and returns both paths."""
     paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
@@ -185,38 +162,20 @@ def save(figure: Figure, path: Path, dpi: int = 150) -> list[Path]:
     return paths
 
 
-def stale_replay_figure(group: Group, title: str, subtitle: str, source: str) -> Figure:
-    """Learning curves, and beside them why they differ: samples a clip killed, and what old data contributes."""
+def old_data_figure(tasks: Mapping[str, Group], title: str, subtitle: str, source: str) -> Figure:
+    """Learning curves of the same methods on every task, side by side."""
     with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(9.6, 5.4))
-        panels = figure.add_gridspec(
-            2, 2, width_ratios=[1.25, 1], left=0.065, right=0.985, top=0.82, bottom=0.14, wspace=0.2, hspace=0.3
-        )
-        returns = figure.add_subplot(panels[:, 0])
-        dead = figure.add_subplot(panels[0, 1])
-        share = figure.add_subplot(panels[1, 1], sharex=dead)
-
-        learning_curves(returns, group)
-        returns.set_title("Training return")
-
-        metric_curves(dead, group, "dead_frac")
-        dead.set_title("DeadFrac: samples whose gradient a clip sets to zero")
-        dead.set_xlabel("")
-        name_zeros(dead, group, "dead_frac")
-
-        metric_curves(share, group, "share_old")
-        metric_reference(share, group, "old_frac", "OldFrac: part of the samples that are old")
-        share.set_title("ShareOld: part of the update that old samples make")
-        reference = [entries[-1:] for entries in share.get_legend_handles_labels()]
-        share.legend(*reference, loc="lower right", handlelength=1.5)
-
-        for ax in (dead, share):
-            ax.set_ylabel("fraction")
-            ax.set_ylim(bottom=0)
-        figure.legend(*returns.get_legend_handles_labels(), loc="upper right", bbox_to_anchor=(0.99, 0.99),
-                      ncols=len(group), fontsize=10)
-        figure.text(0.012, 0.94, title, fontsize=13, fontweight="bold")
-        figure.text(0.012, 0.893, subtitle, fontsize=9, color="0.25")
+        figure, panels = plt.subplots(1, len(tasks), figsize=(9.6, 4.6))
+        figure.subplots_adjust(left=0.075, right=0.985, top=0.76, bottom=0.17, wspace=0.2)
+        for ax, (task, group) in zip(panels, tasks.items()):
+            learning_curves(ax, group)
+            ax.set_title(task)
+            if ax is not panels[0]:
+                ax.set_ylabel("")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="upper right", bbox_to_anchor=(0.99, 0.995),
+                      fontsize=10, ncols=len(next(iter(tasks.values()))))
+        figure.text(0.012, 0.93, title, fontsize=13, fontweight="bold")
+        figure.text(0.012, 0.865, subtitle, fontsize=9, color="0.25")
         figure.text(0.012, 0.022, source, fontsize=7.5, color="0.35", family="monospace")
         return figure
 

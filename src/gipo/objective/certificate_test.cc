@@ -86,6 +86,29 @@ TEST(Certificate, NoMultiplierIsAboveItsBound) {
   }
 }
 
+// About pi_prox: over all ways to split a ratio, the multiplier reaches c exp(sigma^2 / 2) and nothing above it.
+TEST(Certificate, CutImportanceMultipliesTheBound) {
+  CertificateInputs in;
+  in.sigma_narrow = in.sigma_wide = 0.4;
+  const Certificate plain = certify(in);
+  in.importance_max = 1.5;
+  const Certificate centred = certify(in);
+  EXPECT_DOUBLE_EQ(centred.multiplier_bound, 1.5 * plain.multiplier_bound);
+  EXPECT_DOUBLE_EQ(centred.interval, 1.5 * plain.interval);
+  EXPECT_TRUE(std::isnan(centred.lemma1_bound) && std::isnan(centred.lower_bound) && std::isnan(centred.certified));
+  const GipoTerm<GaussianWeight, PullBack::kBoth> term{0.4, 0.4, GaussianWeight::log_bound(0.4)};
+  double largest = 0;
+  for (double b = -3; b <= 3; b += 0.05) {
+    for (double lp = -3; lp <= 3; lp += 1e-3) {
+      for (const double a : {-1.0, 1.0}) {
+        largest = std::max(largest, importance_weight(b, 1.5) * surrogate_term(term, lp, a).multiplier);
+      }
+    }
+  }
+  EXPECT_LE(largest, centred.multiplier_bound * (1 + 1e-12));
+  EXPECT_NEAR(largest, centred.multiplier_bound, 1e-6);
+}
+
 // Lemma 5.1 on random pairs of distributions.
 TEST(Certificate, MeasuredBiasIsBelowItsBound) {
   RandomStream random(3);

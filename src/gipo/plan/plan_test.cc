@@ -62,6 +62,17 @@ TEST(Plan, NormalisedRewardsHaveNoOtherScale) {
   EXPECT_TRUE(plan_of({"env.normalise_rewards=true"}).config.env.normalise_rewards);
 }
 
+TEST(Plan, ACentreIsAnAverageOverSomeUpdates) {
+  const std::string centre = "surrogate.centre=proximal";
+  plan_of({centre, "learner.proximal_updates=1.5"});
+  plan_of({"learner.proximal_updates=1"});
+  EXPECT_TRUE(refused({centre, "learner.proximal_updates=1"},
+                      {"--set: learner.proximal_updates = 1 is not accepted", "wanted above 1"}));
+  EXPECT_TRUE(refused({centre, "surrogate.importance_max=0.5"}, {"--set: surrogate.importance_max = 0.5", "1 to"}));
+  EXPECT_TRUE(refused({"surrogate.centre=middle"}, {"surrogate.centre", "middle", "behaviour", "proximal"}));
+  EXPECT_TRUE(refused({"learner.publish=average", "policy.shared=1"}, {"learner.publish", "policy.shared = 1"}));
+}
+
 TEST(Plan, CustomWantsTwo) {
   EXPECT_TRUE(refused({"staleness.regime=custom"}, {"--set: ", "staleness.regime = \"custom\" wants two of",
                                                     "replay.capacity", "staleness.window"}));

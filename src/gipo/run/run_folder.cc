@@ -233,6 +233,9 @@ void RunFolder::write_summary(const RunSummary& s) {
   const Config& c = plan_.config;
   Json window = Json::object();
   for (const auto& [name, value] : last_means(path_ + "/metrics.jsonl")) window[name] = number(value);
+  for (const auto& [name, value] : last_means(path_ + "/episodes.jsonl")) {
+    if (name == "return") window["episode_return"] = number(value);
+  }
   Json summary = {
       {"schema_version", 1},
       {"gipo_version", version()},
@@ -277,10 +280,10 @@ void RunFolder::write_summary(const RunSummary& s) {
   write_file_atomic(path_ + "/summary.json", summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-Figures last_means(const std::string& metrics_path) {
+Figures last_means(const std::string& path) {
   // The last line says how far the run came; the first pass finds it without keeping the lines.
   double last = 0;
-  std::ifstream in(metrics_path);
+  std::ifstream in(path);
   std::string line;
   const auto env_steps = [](const std::string& text) {
     const std::size_t at = text.find("\"env_steps\":");

@@ -86,7 +86,7 @@ std::string logs_fall_short(const std::string& run_dir, const LogPositions& posi
 inline constexpr const char* kCheckpointFolder = "checkpoints";
 inline constexpr const char* kPolicyFile = "policy.safetensors";
 
-// Means of every figure of metrics.jsonl over the lines in the last fifth of the environment steps.
-Figures last_means(const std::string& metrics_path);
+// Means of every number of metrics.jsonl, or of episodes.jsonl, over the lines in the last fifth of the environment steps.
+Figures last_means(const std::string& path);
 
 }  // namespace gipo

@@ -72,6 +72,33 @@ TEST(Gridworld, PlainImportanceRatioHasNoBias) {
   }
 }
 
+// Between mu and pi: at mu a centre changes nothing, at pi only the importance weight is left, and uncut it has no bias.
+TEST(Gridworld, CentreMovesFromTheBehaviourToThePolicy) {
+  for (const char* name : {"A", "B", "C"}) {
+    for (const char* surrogate : {"gipo", "ppo", "sapo"}) {
+      SurrogateOptions o = options(surrogate);
+      const GradientMoments plain = GridStudy(behaviour(name), 0.9).over_states(Surrogate(o));
+      o.centre = Centre::kProximal;
+      o.importance_max = 1e9;
+      const GradientMoments at_mu = GridStudy(behaviour(name), 0.9, 0).over_states(Surrogate(o));
+      for (std::size_t i = 0; i < plain.expectation.size(); ++i) {
+        EXPECT_NEAR(at_mu.expectation[i], plain.expectation[i], 1e-15) << name << " " << surrogate;
+      }
+      EXPECT_LT(GridStudy(behaviour(name), 0.9, 1).over_states(Surrogate(o)).error().bias, 1e-15) << surrogate;
+      const double half = GridStudy(behaviour(name), 0.9, 0.5).over_states(Surrogate(o)).error().bias;
+      EXPECT_LT(half, plain.error().bias) << name << " " << surrogate;
+      // A cut weight is what is left of the plain ratio: bias for less variance.
+      o.importance_max = 1;
+      const GradientMoments::Error cut = GridStudy(behaviour(name), 0.9, 1).over_states(Surrogate(o)).error();
+      SurrogateOptions truncated = options("truncated");
+      truncated.rho_max = 1;
+      const GradientMoments::Error same = GridStudy(behaviour(name), 0.9).over_states(Surrogate(truncated)).error();
+      EXPECT_NEAR(cut.bias, same.bias, 1e-15);
+      EXPECT_NEAR(cut.variance, same.variance, 1e-15);
+    }
+  }
+}
+
 TEST(Gridworld, OnPolicyAllSurrogatesAgree) {
   const GridStudy study(grid_target(), 0.9);
   const auto expected = study.over_states(Surrogate(options("no_clip"))).expectation;
