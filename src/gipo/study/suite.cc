@@ -47,6 +47,8 @@ class Parser {
     if (!suite_.tune) throw Error(fmt::format("{}: no part [tune]: docs/suites.md says what stands there", name_));
     if (out.empty()) suite_.out += "-tune";
     suite_.seeds = suite_.tune->seeds;
+    tasks_ = keep("task", tasks_, suite_.tune->tasks, [](const Entry& e) { return e.name; });
+    suite_.tasks = keep("task", suite_.tasks, suite_.tune->tasks, [](const SuiteTask& t) { return t.name; });
     Tuning tuning;
     const std::vector<Entry> methods = std::exchange(methods_, {});
     for (const Entry& method : methods) {
@@ -118,6 +120,7 @@ class Parser {
     }
     if (!tune) return;
     suite_.tune = read_tune(*tune, methods, suite_.seeds, name_);
+    keep("task", entries("task", kTaskKeys, true), suite_.tune->tasks, [](const Entry& e) { return e.name; });
     for (const Entry& e : tasks_) {
       if (e.table->contains("random") && e.table->contains("reference")) continue;
       throw Error(fmt::format("{}: task {}: random and reference are missing: tuning compares normalised scores",

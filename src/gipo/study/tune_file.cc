@@ -33,6 +33,7 @@ class TuneReader {
     table_ = node_.as_table();
     refuse_unknown_keys();
     read_seeds(reported);
+    read_tasks();
     spec_.candidates = whole("candidates", spec_.candidates, 1, 100'000);
     const std::size_t first = std::min(spec_.first_seeds, spec_.seeds.size());
     spec_.first_seeds = whole("first_seeds", first, 1, spec_.seeds.size());
@@ -53,7 +54,7 @@ class TuneReader {
 
  private:
   void refuse_unknown_keys() const {
-    const std::vector<std::string> known = {"seeds", "candidates", "keep", "first_seeds", "score", "grid"};
+    const std::vector<std::string> known = {"seeds", "tasks", "candidates", "keep", "first_seeds", "score", "grid"};
     for (const auto& [k, node] : *table_) {
       const std::string key(k.str());
       if (std::ranges::find(known, key) != known.end()) continue;
@@ -72,6 +73,14 @@ class TuneReader {
       refuse_node(*seeds, name_,
                   fmt::format("tune.seeds: {} is in suite.seeds too: what is tuned on is not reported", seed));
     }
+  }
+
+  void read_tasks() {
+    const toml::node* node = table_->get("tasks");
+    if (!node) return;
+    const toml::array* list = node->as_array();
+    if (!list || list->empty()) refuse_node(*node, name_, "tune.tasks: wanted a list of tasks of the suite");
+    for (const toml::node& item : *list) spec_.tasks.push_back(text_of(item, "tune.tasks", name_));
   }
 
   std::size_t whole(const char* key, std::size_t otherwise, std::size_t least, std::size_t most) const {

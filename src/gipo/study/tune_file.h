@@ -24,9 +24,10 @@ using TuneGrid = std::vector<TuneAxis>;
 // The part [tune] of a suite's file, and what each [[method]] has as `tune`.
 struct TuneSpec {
   std::vector<std::int64_t> seeds;
-  std::size_t candidates = 12;  // of each method, at most
-  std::size_t first_seeds = 2;  // of the first round
-  double keep = 0.34;           // share that goes on after a round
+  std::vector<std::string> tasks;  // to tune on; empty: all of the suite
+  std::size_t candidates = 12;     // of each method, at most
+  std::size_t first_seeds = 2;     // of the first round
+  double keep = 0.34;              // share that goes on after a round
   TuneScore score = TuneScore::kTraining;
   std::map<std::string, TuneGrid> grids;  // of each method; an own list stands in place of a common one
 };
