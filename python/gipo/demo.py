@@ -20,7 +20,7 @@ from gipo.runs import ROOT, Run, RunFailed, RunSpec, UserMistake, config_updates
 CONFIG = ROOT / "configs" / "classic" / "stale.toml"
 DONE, FAILED, USER_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
-TASKS = ["Acrobot-v1", "Pendulum-v1"]
+TASKS = ["CartPole-v1", "Pendulum-v1"]
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ def table(task: str, groups: dict[str, list[Run]]) -> str:
     columns = [[measures(run) for run in runs] for runs in groups.values()]
     seeds = len(columns[0])
     head = f"{task}, " + ("one seed" if seeds == 1 else f"mean +- deviation of {seeds} seeds")
-    lines = [f"{head:<52}" + "".join(f"{label:>16}" for label in groups)]
+    lines = [f"{head:<52}" + "".join(f"{label:>18}" for label in groups)]
     for name, meaning in (RETURNS | DIAGNOSTICS).items():
         digits = 1 if name in RETURNS else 3
         cells = [cell([run[name] for run in runs], digits) for runs in columns]
-        lines.append(f"{name:<20} {meaning:<31}" + "".join(f"{text:>16}" for text in cells))
+        lines.append(f"{name:<20} {meaning:<31}" + "".join(f"{text:>18}" for text in cells))
     return "\n".join(lines)
 
 
@@ -122,13 +122,13 @@ def draw(runs: Sequence[Run], out: Path, command: str) -> list[Path]:
     }
     first = runs[0].summary
     seeds = sorted({run.spec.seed for run in runs})
-    lines = f"lines: mean of seeds {seeds[0]} to {seeds[-1]}, bands: their min to max" if len(seeds) > 1 else "one seed"
+    lines = f"Lines: mean of {len(seeds)} seeds; bands: min to max" if len(seeds) > 1 else "One seed"
     old = first["window"].get("old_frac") or 0
     figure = figures.old_data_figure(
         tasks,
         title="The same old data, three objectives",
-        subtitle=f"{100 * old:.0f}% of the samples of an update were collected {first['staleness']['t_old']} or more "
-                 f"updates before it. Smoothed training return; {lines}.",
+        subtitle=f"{100 * old:.0f}% of the samples in an update are {first['staleness']['t_old']} or more updates old. "
+                 f"{lines}; smoothed.",
         source=f"{command}: gipo train {from_root(CONFIG)} --set env.id={'|'.join(TASKS)}",
     )
     return figures.save(figure, out / "demo")
@@ -138,7 +138,7 @@ def next_steps(out: Path) -> str:
     binary, runs = from_root(find_binary()), from_root(out / "runs")
     steps = {
         f"{binary} eval {runs}/{run_name(TASKS[-1], METHODS[next(iter(METHODS))], 1)}": "play 100 episodes with a trained policy",
-        f"{binary} train {from_root(CONFIG)} --set env.id=CartPole-v1": "another task",
+        f"{binary} train {from_root(CONFIG)} --set env.id=Acrobot-v1": "another task",
         f".venv/bin/tensorboard --logdir {runs}": "every diagnostic of every run",
         "docs/quickstart.md": "read on",
     }

@@ -205,6 +205,7 @@ def plain_sigma(method: Record) -> float | None:
     """The sigma of a method that is GIPO and nothing else."""
     s = method["surrogate"]
     plain = s["name"] == "gipo" and s.get("kernel") == "gaussian" and s.get("pull_back") == "damped"
+    plain = plain and s.get("centre", "behaviour") == "behaviour"
     return s["sigma"] if plain and "sigma_pos" not in s and method["proximal_coef"] == 0 else None
 
 
