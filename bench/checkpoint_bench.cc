@@ -10,12 +10,12 @@
 namespace gipo {
 namespace {
 
-const ReplayShape kShape{50'000, 64, 17, 6, Sampling::kSegments, {}};
+const ReplayShape kShape{50'000, 64, plain_transition(17, 6), Sampling::kSegments};
 
 void fill(ReplayBuffer& replay) {
-  Segment segment(64, 17, 6);
+  Segment segment(64, plain_transition(17, 6));
   segment.length = 64;
-  while (replay.evicted() == 0) replay.insert(segment);
+  for (; replay.evicted() == 0; ++segment.sequence) replay.insert(segment);
 }
 
 void checkpoint_snapshot(benchmark::State& state) {

@@ -23,7 +23,7 @@ void update(benchmark::State& state) {
   // Medians of single updates: an interruption by the machine falls on one of them and is left out.
   std::vector<double> plain, diagnosed;
   const auto seconds = [&](bool diagnose) {
-    for (std::int64_t& version : batch.version) ++version;  // as old as before
+    for (std::int64_t& version : batch.version()) ++version;  // as old as before
     const auto begin = std::chrono::steady_clock::now();
     learner->update(batch, {0, diagnose});
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

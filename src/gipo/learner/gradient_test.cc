@@ -223,7 +223,7 @@ class Fixture {
 
   template <class Loss>
   double error(std::span<double> parameters, std::span<const double> gradient, Loss&& loss) {
-    constexpr double h = 1e-6;
+    const double h = 1e-6;
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const double held = parameters[i];

@@ -61,7 +61,7 @@ TEST(ScoreFile, MistakesAreNamedWithTheirPlace) {
   says(R"({"scores": {"a": {"t": [1, 1e999]}}})", "s.json", "s.json: scores: a: t: 1e999 is not accepted: a finite");
   says(R"({"scores": {"a": {"t": [1]}, "a": {"t": [2]}}})", "s.json", "s.json: scores: the key a stands there twice");
   says(R"({"scores": {"a": {"t": [1], "t": [2]}}})", "s.json", "scores: a: the key t stands there twice");
-  says(std::string(10'000'000, '['), "s.json", "s.json: lists and objects more than 8 deep");
+  says(std::string(8'000'000, '['), "s.json", "s.json: lists and objects more than 8 deep");
   says("method,task,score\na,b,1x\n", "s.csv", "s.csv:2: score = \"1x\": wanted a number");
   says("method,task,score\na,b,0x10\n", "s.csv", "s.csv:2: score = \"0x10\": wanted a number");
   says("method,task,score\na,b,inf\n", "s.csv", "s.csv:2: score = inf: a score is not finite");

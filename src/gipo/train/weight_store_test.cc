@@ -62,6 +62,7 @@ TEST(WeightStore, ReadersSeeWholeSnapshotsThatNeverGoBack) {
   std::atomic<std::int64_t> reads{0};
   {
     std::vector<std::jthread> readers;
+    readers.reserve(3);
     for (int i = 0; i < 3; ++i) {
       readers.emplace_back([&, i] {
         std::int64_t last = -1;
