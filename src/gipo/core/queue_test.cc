@@ -38,6 +38,7 @@ TEST(ClosableQueue, CloseWakesEveryWaiter) {
   std::atomic<int> woken{0};
   {
     std::vector<std::jthread> waiters;
+    waiters.reserve(4);
     for (int i = 0; i < 4; ++i) {
       waiters.emplace_back([&] {
         if (!queue.pop()) ++woken;
@@ -60,11 +61,12 @@ TEST(ClosableQueue, PushWakesAWaiter) {
 }
 
 TEST(ClosableQueue, ThreadsPassEveryItemOnce) {
-  constexpr int producers = 3, each = 2000;
+  const int producers = 3, each = 2000;
   ClosableQueue<std::unique_ptr<int>> queue;
   std::vector<std::atomic<int>> seen(producers * each);
   {
     std::vector<std::jthread> consumers;
+    consumers.reserve(3);
     for (int c = 0; c < 3; ++c) {
       consumers.emplace_back([&] {
         while (const auto item = queue.pop()) ++seen[static_cast<std::size_t>(**item)];
@@ -72,6 +74,7 @@ TEST(ClosableQueue, ThreadsPassEveryItemOnce) {
     }
     {
       std::vector<std::jthread> threads;
+      threads.reserve(producers);
       for (int p = 0; p < producers; ++p) {
         threads.emplace_back([&, p] {
           for (int i = 0; i < each; ++i) EXPECT_TRUE(queue.push(std::make_unique<int>(p * each + i)));

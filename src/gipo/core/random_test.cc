@@ -51,7 +51,7 @@ TEST(Random, SixtyFourBitsAreTwoWordsLowFirst) {
 
 TEST(Random, UniformBoundsAndMoments) {
   RandomStream stream = RandomStream::derive(1, "test");
-  constexpr int n = 200000;
+  const int n = 200000;
   double sum = 0, square = 0, least = 1, most = 0;
   for (int i = 0; i < n; ++i) {
     const double u = stream.uniform();
@@ -78,7 +78,7 @@ TEST(Random, UniformRangeIsScaled) {
 
 TEST(Random, NormalMoments) {
   RandomStream stream = RandomStream::derive(2, "test");
-  constexpr int n = 200000;
+  const int n = 200000;
   double m1 = 0, m2 = 0, m3 = 0, m4 = 0, previous = 0, product = 0;
   for (int i = 0; i < n; ++i) {
     const double x = stream.normal();
@@ -120,7 +120,7 @@ TEST(Random, BelowIsUnbiased) {
 
 TEST(Random, BelowIsUnbiasedWhereAModuloWouldNotBe) {
   // 2^64 mod 3*2^62 = 2^62: a bare modulo would give the first third twice the weight of the others.
-  constexpr std::uint64_t third = 1ull << 62;
+  const std::uint64_t third = 1ull << 62;
   RandomStream stream = RandomStream::derive(4, "below");
   std::vector<int> counts(3);
   for (int i = 0; i < 30000; ++i) ++counts.at(stream.below(3 * third) / third);

@@ -257,7 +257,7 @@ TEST(Options, SetKeepsEqualsSignsAndLinesOfTheValue) {
 TEST(Options, SetRefusesWhatAFileRefuses) {
   const auto refused = [](const std::string& assignment) {
     LoadedConfig loaded;
-    const std::string message = message_of([&] { apply_override(loaded, assignment); });
+    std::string message = message_of([&] { apply_override(loaded, assignment); });
     EXPECT_TRUE(loaded.origins.empty());
     EXPECT_EQ(config_to_toml(loaded.config), config_to_toml(Config{})) << assignment;
     return message;

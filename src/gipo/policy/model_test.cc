@@ -229,7 +229,7 @@ TEST(Model, FileThatIsNoPolicyIsRefused) {
   const std::vector<float> mean = {0, 0};
   const std::vector<TensorView> tensors = {view_tensor<float>("observation.mean", {2}, mean)};
   const std::string action = R"({"kind":"discrete","choices":[2],"low":[],"high":[]})";
-  const auto message = [&](TensorMetadata metadata) {
+  const auto message = [&](const TensorMetadata& metadata) {
     try {
       policy_from_safetensors(write_safetensors(tensors, metadata), "file");
     } catch (const Error& e) {

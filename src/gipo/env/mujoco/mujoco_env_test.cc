@@ -139,6 +139,7 @@ TEST(MujocoThreads, EnvironmentsOfOneModelStepTogether) {
   for (const char* id : {"Hopper-v5", "Ant-v5"}) {
     std::vector<std::vector<std::string>> rows(4);
     std::vector<std::jthread> threads;
+    threads.reserve(rows.size());
     for (auto& own : rows) {
       threads.emplace_back([&own, id] {
         const auto env = make_env(id);
@@ -167,7 +168,7 @@ class Models : public ::testing::Test {
     return "nothing thrown";
   }
   std::string model(const std::string& text) {
-    const std::string path = (dir_ / "model.xml").string();
+    std::string path = (dir_ / "model.xml").string();
     std::ofstream(path) << text;
     return path;
   }
