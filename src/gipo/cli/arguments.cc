@@ -226,6 +226,21 @@ void add_certify(CLI::App& app, Chosen& chosen) {
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
 }
 
+// What suites and tunings share.
+template <class Arguments>
+void add_methods_and_regimes(CLI::App* c, Arguments& a) {
+  c->add_option("--method", a.methods, "Only this method; may be given again")->allow_extra_args(false);
+  c->add_option("--regime", a.regimes, "Only this regime; may be given again")->allow_extra_args(false);
+}
+template <class Arguments>
+void add_runner_options(CLI::App* c, Arguments& a) {
+  c->add_option("--jobs", a.jobs, "Runs at a time; as many as there are cores unless given")
+      ->check(CLI::Range(1, 1024));
+  c->add_flag("--retry", a.retry, "Take up failed runs of an earlier session again");
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+  c->add_flag("--quiet", a.quiet, "No progress on stderr");
+}
+
 void add_suite(CLI::App& app, Chosen& chosen) {
   CLI::App* c =
       app.add_subcommand("suite", "Run tasks x methods x regimes x seeds from one file; goes on after a kill");
@@ -233,15 +248,10 @@ void add_suite(CLI::App& app, Chosen& chosen) {
   c->add_option("file", a.file, "Suite as TOML; docs/suites.md")->required()->check(path_text());
   c->add_option("--out", a.out, "Folder of the suite; results/NAME unless given")->check(path_text());
   c->add_option("--task", a.tasks, "Only this task of the file; may be given again")->allow_extra_args(false);
-  c->add_option("--method", a.methods, "Only this method; may be given again")->allow_extra_args(false);
-  c->add_option("--regime", a.regimes, "Only this regime; may be given again")->allow_extra_args(false);
+  add_methods_and_regimes(c, a);
   c->add_option("--seed", a.seeds, "Only this seed; may be given again")->allow_extra_args(false);
-  c->add_option("--jobs", a.jobs, "Runs at a time; as many as there are cores unless given")
-      ->check(CLI::Range(1, 1024));
-  c->add_flag("--retry", a.retry, "Take up failed runs of an earlier session again");
+  add_runner_options(c, a);
   c->add_flag("--dry-run", a.dry_run, "Print the runs, their state and an estimate; create nothing");
-  c->add_flag("--json", a.json, "Print one JSON object on stdout");
-  c->add_flag("--quiet", a.quiet, "No progress on stderr");
 }
 
 void add_tune(CLI::App& app, Chosen& chosen) {
@@ -250,15 +260,10 @@ void add_tune(CLI::App& app, Chosen& chosen) {
   TuneArguments& a = arguments_of(c, tune, chosen);
   c->add_option("file", a.file, "Suite with a part [tune]; docs/suites.md")->required()->check(path_text());
   c->add_option("--out", a.out, "Folder for what is run; results/NAME-tune unless given")->check(path_text());
-  c->add_option("--method", a.methods, "Only this method; may be given again")->allow_extra_args(false);
-  c->add_option("--regime", a.regimes, "Only this regime; may be given again")->allow_extra_args(false);
-  c->add_option("--jobs", a.jobs, "Runs at a time; as many as there are cores unless given")
-      ->check(CLI::Range(1, 1024));
+  add_methods_and_regimes(c, a);
+  add_runner_options(c, a);
   c->add_flag("--write", a.write, "Also write what was chosen to the file that [suite].tuned names");
-  c->add_flag("--retry", a.retry, "Take up failed runs of an earlier session again");
   c->add_flag("--dry-run", a.dry_run, "Print candidates, rounds and an estimate; create nothing");
-  c->add_flag("--json", a.json, "Print one JSON object on stdout");
-  c->add_flag("--quiet", a.quiet, "No progress on stderr");
 }
 
 void add_report(CLI::App& app, Chosen& chosen) {

@@ -30,9 +30,7 @@ std::vector<StudyMethod> chosen_methods(const GridworldArguments& a) {
   for (StudyMethod& m : methods) {
     if (a.prox) m.options.centre = Centre::kProximal;
     m.options.importance_max = a.importance_max;
-    for (const auto& [value, word] : kWords<PullBack>) {
-      if (word == a.pull_back) m.options.pull_back = value;
-    }
+    m.options.pull_back = read_word<PullBack>(a.pull_back).value();
   }
   return methods;
 }

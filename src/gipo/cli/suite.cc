@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
@@ -80,7 +78,7 @@ int report(const Suite& suite, const std::vector<RunView>& views, bool json) {
 
 int suite(const SuiteArguments& given) {
   SuiteArguments a = given;
-  if (a.jobs == 0) a.jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  a.jobs = runs_at_a_time(a.jobs);
   const Suite suite = load_suite(a.file, a.out, {a.tasks, a.methods, a.regimes, a.seeds});
   SuiteView view(suite, suite.name, a.quiet || a.dry_run);
   SuiteRunner runner(suite, {own_path(), a.jobs, a.retry}, view.hooks());

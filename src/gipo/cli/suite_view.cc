@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <thread>
 
 #include "gipo/bench/clock.h"
 #include "gipo/cli/progress.h"
@@ -93,6 +94,10 @@ const char* in_words(State state) {
   if (state == State::kDone) return "done";
   if (state == State::kFailed) return "failed";
   return state == State::kRunning ? "running" : "waiting";
+}
+
+int runs_at_a_time(int jobs) {
+  return jobs > 0 ? jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 }  // namespace gipo::cli

@@ -33,5 +33,7 @@ class SuiteView {
 };
 
 const char* in_words(RunView::State state);
+// What --jobs says; 0: as many as there are cores.
+int runs_at_a_time(int jobs);
 
 }  // namespace gipo::cli

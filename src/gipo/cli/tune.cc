@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
@@ -139,7 +137,7 @@ void report(const Session& session, const std::string& written) {
 
 int tune(const TuneArguments& given) {
   TuneArguments a = given;
-  if (a.jobs == 0) a.jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  a.jobs = runs_at_a_time(a.jobs);
   const Tuning tuning = load_tuning(a.file, a.out, {{}, a.methods, a.regimes, {}});
   const Suite& all = tuning.runs;
   if (a.write && all.tuned.empty()) {

@@ -279,6 +279,7 @@ void CpuLearner<T>::apply_gradients() {
     if (i == 1) return;
     policy_version_ = version_;
     net_->constrain(part.parameters);
+    if (average_.empty()) return;
     // The mean of all policies so far, the latest `proximal_updates` counting most: without the division by what the
     // weights of few policies sum to, the first one would be most of it for long.
     const double decay = 1 - 1 / o.proximal_updates;
