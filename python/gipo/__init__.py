@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 _PUBLIC = {
-    "gipo.training": ["train", "resume", "load", "export", "Run"],
+    "gipo.training": ["train", "resume", "load", "export", "presets", "Run", "Figures"],
     "gipo.policy": ["Policy"],
     "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],
     "gipo.scores": ["iqm", "aggregate", "Estimate", "performance_profile", "probability_of_improvement"],

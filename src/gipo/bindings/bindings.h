@@ -4,6 +4,10 @@
 
 // The module gipo._core: the library's functions on arrays, as the package python/gipo calls them. Its users see the
 // package, which checks shapes, converts arrays and documents; nothing here prints.
+namespace gipo {
+struct SavedPolicy;
+}
+
 namespace gipo::bindings {
 
 void add_objective(nanobind::module_& module);  // surrogates, advantages, diagnostics, certificate
@@ -11,5 +15,7 @@ void add_studies(nanobind::module_& module);    // aggregates over runs, the exa
 void add_fields(nanobind::module_& module);     // observations in fields to rows of floats
 void add_policy(nanobind::module_& module);     // a trained policy
 void add_training(nanobind::module_& module);   // train and resume
+
+nanobind::object acting_policy(SavedPolicy policy);  // as Python knows it
 
 }  // namespace gipo::bindings

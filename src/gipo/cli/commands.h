@@ -18,7 +18,7 @@ inline constexpr int kDone = 0, kFailed = 1, kUserMistake = 2, kInterrupted = 13
 struct TrainArguments {
   std::string config;                  // path; empty: defaults alone
   std::vector<std::string> overrides;  // --set
-  std::optional<std::int64_t> seed;
+  std::optional<std::int64_t> seed, env_steps;
   std::string name;
   bool json = false, dry_run = false, overwrite = false, quiet = false;
   std::string command_line;  // as typed, for summary.json
@@ -27,14 +27,14 @@ int train(const TrainArguments& arguments);
 
 struct ResumeArguments {
   std::string run;
-  std::optional<std::int64_t> updates;  // lengthens the run
+  std::optional<std::int64_t> updates, env_steps;  // lengthen the run
   bool json = false, quiet = false;
   std::string command_line;
 };
 int resume(const ResumeArguments& arguments);
 
 struct EvalArguments {
-  std::string run;
+  std::string run, policy = "last";
   std::int64_t episodes = 100;
   std::uint64_t seed = 0;
   bool json = false, sampled = false;
@@ -54,7 +54,7 @@ struct BenchArguments {
 int bench(const BenchArguments& arguments);
 
 struct ListArguments {
-  std::string what;  // envs, surrogates or options
+  std::string what;  // presets, envs, surrogates or options
   bool json = false, markdown = false;
 };
 int list(const ListArguments& arguments);
@@ -119,7 +119,7 @@ struct ReportArguments {
 int report(const ReportArguments& arguments);
 
 struct ExportArguments {
-  std::string run, file;
+  std::string run, file, policy = "last";
 };
 int export_run(const ExportArguments& arguments);
 
