@@ -29,6 +29,11 @@ BAD_FILES = {
         "run.toml:6:",
         ["replay.capacity = 5000", "staleness.window = 10", "leave one out"],
     ),
+    "length given twice": (
+        "[learner]\nupdates = 10\nenv_steps = 5000\n",
+        "run.toml:2:",
+        ["learner.env_steps = 5000", "learner.updates = 10", "leave one out (learner.env_steps is set by run.toml:3)"],
+    ),
     "regime contradicted": ("[staleness]\nwindow = 10\n", "run.toml:2:", ['"stale"', "0.87", "custom"]),
     "distribution does not fit": ('[policy]\ndistribution = "gaussian"\n', "run.toml:2:", ["gaussian", "CartPole-v1"]),
     "name with a slash": ('[run]\nname = "a/b"\n', "run.toml:2:", ["a/b", "without a slash"]),
@@ -278,6 +283,21 @@ def test_dry_run_as_json(gipo):
     assert printed["memory"]["fits"] and printed["memory"]["megabytes"] < printed["memory"]["limit"]["megabytes"]
     assert printed["updates"] == 1000 and printed["env_steps"] >= 8000
     assert gipo.entries() == []
+
+
+def test_length_in_env_steps_wins_over_the_updates_of_a_file(gipo):
+    (gipo.folder / "run.toml").write_text("[learner]\nupdates = 7\n")
+    for words in (["--env-steps", "100000"], ["--set", "learner.env_steps=100000"]):
+        printed = json.loads(gipo("train", "run.toml", "--dry-run", "--json", *words).stdout)
+        assert printed["env_steps"] == 100_000 and printed["updates"] == 1 + (100_000 - 1024) // 8
+        assert f"updates = {printed['updates']}  #" in printed["config"] and "env_steps = 0  #" in printed["config"]
+    both = gipo("train", "run.toml", "--env-steps", "9000", "--set", "learner.updates=9")
+    assert both.returncode == 2
+    assert both.stderr == (
+        "gipo: --env-steps: learner.env_steps = 9000 is not accepted beside learner.updates = 9: each says how long "
+        "the run is; leave one out (learner.updates is set by --set)\n"
+    )
+    assert gipo.entries() == ["run.toml"]
 
 
 def test_json_is_one_object_on_stdout_equal_to_the_summary(gipo):

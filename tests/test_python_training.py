@@ -76,6 +76,12 @@ def test_mistakes_are_told_as_on_the_command_line(gipo):
     ({"learner__updates": True}, "gipo.train: learner__updates = True is not accepted: wanted integer"),
     ({"seed": -1}, "gipo.train: seed = -1 is not accepted: wanted 0 to"),
     ({"name": "a/b"}, "gipo.train: name = 'a/b' is not accepted: wanted a folder name"),
+    ({"total_timesteps": 10}, "gipo.train() got an unexpected keyword argument 'total_timesteps'; did you mean "
+                              "'env_steps'?"),
+    ({"n_steps": 10}, "gipo.train() got an unexpected keyword argument 'n_steps'; did you mean 'env_steps'?"),
+    ({"env_steps": -1}, "gipo.train: env_steps = -1 is not accepted: wanted 0 to"),
+    ({"env_steps": 10, "learner__updates": 5}, "gipo.train: env_steps = 10 is not accepted beside learner__updates = 5: "
+                                               "each says how long the run is"),
     ({"env": "NoSuch-v1"}, "gipo.train: env: environment NoSuch-v1 is not known"),
 ])  # fmt: skip
 def test_mistakes_name_the_argument_as_python_does(gipo, arguments, said):
@@ -93,6 +99,7 @@ def test_wrong_types_are_type_errors_that_name_the_argument(gipo):
         (lambda: library.resume(3), "gipo.resume: run must be a Run or a path, not int"),
         (lambda: library.load(3), "gipo.load: run must be a Run or a path, not int"),
         (lambda: library.resume(".", updates="x"), "gipo.resume: updates must be an int, not str"),
+        (lambda: library.resume(".", env_steps=1.5), "gipo.resume: env_steps must be an int, not float"),
         (lambda: library.iqm(3), "scores must be numbers by run, or by task and run, not int"),
     ]:
         with pytest.raises(TypeError, match=re.escape(said)):
@@ -108,6 +115,23 @@ def test_messages_of_existing_runs_name_arguments():
         library.resume(run, updates=-3)
     with pytest.raises(library.ConfigError, match="^updates = 2 is not accepted: the run has made"):
         library.resume(run, updates=2)
+
+
+def test_length_in_env_steps_wins_over_a_config(tmp_path):
+    assert "learner.updates" in OPTIONS
+    run = library.train(OPTIONS, env_steps=2000, name="a", progress=False)
+    first = run.summary
+    assert 2000 <= first["env_steps"] < 2000 + 16 and first["ended"] == "finished"
+    assert run.config["learner"]["updates"] == first["updates"]
+    library.resume(run, env_steps=3000, progress=False)
+    assert 3000 <= run.summary["env_steps"] < 3000 + 16
+    with pytest.raises(library.ConfigError, match="^env_steps = 1000 is not accepted: the run has made"):
+        library.resume(run, env_steps=1000)
+    with pytest.raises(library.ConfigError, match="^gipo.resume: env_steps = 4000 is not accepted beside updates = 9:"):
+        library.resume(run, 9, env_steps=4000)
+    (tmp_path / "file.toml").write_text("[learner]\nupdates = 10000000\n")
+    short = library.train(tmp_path / "file.toml", env_steps=1500, name="b", progress=False)
+    assert 1500 <= short.summary["env_steps"] < 1516
 
 
 def test_an_exception_in_an_environment_ends_a_run_that_has_begun(tmp_path, monkeypatch):

@@ -153,6 +153,20 @@ def test_a_finished_run_can_be_lengthened(gipo, tmp_path):
     assert short.returncode == 2 and "500 updates already" in short.stderr
 
 
+def test_a_run_can_be_lengthened_by_env_steps(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "long"))
+    folder = tmp_path / "long"
+    before = json.loads((folder / "summary.json").read_text())
+    whole(resume(gipo, folder, "--env-steps", str(before["env_steps"] + 80)))
+    after = json.loads((folder / "summary.json").read_text())
+    assert after["env_steps"] == before["env_steps"] + 80 and after["updates"] == before["updates"] + 10
+    short = run(resume(gipo, folder, "--env-steps", "100"))
+    assert short.returncode == 2
+    assert f"learner.env_steps = 100 is not accepted: the run has made {after['updates']} updates" in short.stderr
+    both = run(resume(gipo, folder, "--env-steps", "9999", "--updates", "9999"))
+    assert both.returncode == 2 and "learner.env_steps = 9999 is not accepted beside learner.updates" in both.stderr
+
+
 def test_damaged_checkpoints_are_passed_over_with_one_line(gipo, tmp_path):
     whole(train(gipo, tmp_path, "alone"))
     reference = contents(tmp_path / "alone")

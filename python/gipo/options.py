@@ -15,8 +15,20 @@ from gipo import _core
 # How messages of the library call what is an argument here.
 FLAGS = {
     "--name or --set run.dir=...": "name or run__dir", "with --overwrite": "with overwrite=True",
-    "--overwrite: ": "overwrite=True: ", "--updates: ": "gipo.resume: ", "--behaviour ": "behaviour ",
+    "--overwrite: ": "overwrite=True: ", "--updates: ": "gipo.resume: ", "--env-steps: ": "gipo.resume: ",
+    "by --updates": "by gipo.resume", "--behaviour ": "behaviour ",
 }
+
+LENGTHS = frozenset({"learner.updates", "learner.env_steps"})  # two ways to say how long a run is
+
+# What other libraries call an argument that has another name here.
+ELSEWHERE = dict.fromkeys(
+    (
+        "total_timesteps", "timesteps", "num_timesteps", "max_timesteps", "n_timesteps", "total_steps", "steps",
+        "num_steps", "n_steps", "max_steps", "total_env_steps", "num_env_steps", "max_env_steps",
+    ),
+    "env_steps",
+)
 
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
@@ -100,7 +112,8 @@ def in_pythons_words(where: str, spelled: Mapping[str, str], given: Mapping[str,
 def _translated(text: str, where: str, spelled: Mapping[str, str], given: Mapping[str, Value]) -> str:
     unknown = re.match(r"[^:]*: unknown option (\S+?)(?: \(did you mean (\S+?)\?\))?; ", text)
     if unknown and unknown[1] in spelled:
-        word, near = spelled[unknown[1]], unknown[2]
+        word = spelled[unknown[1]]
+        near = ELSEWHERE.get(word, unknown[2]) if where == "gipo.train" else unknown[2]
         if near and where == "gipo.surrogate":  # the group goes without saying
             near = near.removeprefix("surrogate.")
         hint = f"; did you mean {near.replace('.', '__')!r}?" if near else ""

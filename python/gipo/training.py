@@ -15,7 +15,7 @@ import numpy as np
 
 from gipo import _core
 from gipo.envs import env_id, workers_find
-from gipo.options import flatten, in_pythons_words
+from gipo.options import LENGTHS, flatten, in_pythons_words
 from gipo.policy import Policy
 from gipo.progress import TrainingLine
 from gipo.runs import Record, read_jsonl, read_summary
@@ -90,6 +90,7 @@ def train(
     env: str | type | Callable[..., Any] | Mapping[str, Any] | None = None,
     callback: Callback | None = None,
     *,
+    env_steps: int | None = None,
     seed: int | None = None,
     name: str | None = None,
     overwrite: bool = False,
@@ -101,6 +102,7 @@ def train(
     config: a TOML file, or a dictionary with its keys, nested or with dots; None: the defaults.
     env: the task: an id, or an environment class or function of your own that a worker process can import.
     callback: called with the figures of every logged update, a line of metrics.jsonl; False ends the run.
+    env_steps: how long the run is, in environment steps; wins over `config`, as learner.env_steps does.
     seed, name: as run.seed and run.name. overwrite: remove an earlier run of that name first.
     progress: show a line on stderr.
     options: further options, with two underscores for the dot: surrogate__sigma=0.5.
@@ -110,11 +112,13 @@ def train(
     created; a run that cannot go on raises gipo.RunError.
     """
     given: dict[str, Any] = {}
+    keywords, named = flatten(options), flatten({"run.seed": seed, "run.name": name, "learner.env_steps": env_steps})
     if isinstance(config, Mapping):
         given |= flatten(config)
+        if not LENGTHS.isdisjoint(keywords | named):  # the length in a dictionary yields, as that in a file does
+            given = {key: value for key, value in given.items() if key not in LENGTHS}
     elif not isinstance(config, (str, PathLike, type(None))):
         raise TypeError(f"gipo.train: config must be a path or a dictionary, not {type(config).__name__}")
-    keywords = flatten(options)
     spelled = {key: key.replace(".", "__") for key in keywords}
     given |= keywords
     if isinstance(env, Mapping):
@@ -122,8 +126,7 @@ def train(
     elif env is not None:
         given["env.id"] = env_id(env)
         spelled["env.id"] = "env"
-    named = flatten({"run.seed": seed, "run.name": name})
-    spelled |= {key: key.removeprefix("run.") for key in named}
+    spelled |= {key: key.split(".")[1] for key in named}
     given |= named
     path = "" if config is None or isinstance(config, Mapping) else fspath(config)
     words = [repr(path)] * bool(path) + [f"{key.replace('.', '__')}={value!r}" for key, value in given.items()]
@@ -137,18 +140,27 @@ def resume(
     updates: int | None = None,
     callback: Callback | None = None,
     *,
+    env_steps: int | None = None,
     progress: bool = True,
 ) -> Run:
-    """Goes on with a run from its newest whole checkpoint; `updates` lengthens it. The rest as in `train`."""
+    """Goes on with a run from its newest whole checkpoint. The rest as in `train`.
+
+    updates, env_steps: one of them lengthens the run to this many, counted from its beginning.
+    """
     path = str(Path(_path("gipo.resume", run)))
     if not Path(path).is_dir():
         raise _core.ConfigError(f"{path}: no such run folder")
-    if updates is not None and (isinstance(updates, bool) or not isinstance(updates, (int, np.integer))):
-        raise TypeError(f"gipo.resume: updates must be an int, not {type(updates).__name__}")
-    command = f"gipo.resume({path!r}{'' if updates is None else f', {updates}'})"
-    words = in_pythons_words("gipo.resume", {"learner.updates": "updates"}, {})
+    length = {"updates": updates, "env_steps": env_steps}
+    for name, value in length.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
+            raise TypeError(f"gipo.resume: {name} must be an int, not {type(value).__name__}")
+    length = {name: int(value) for name, value in length.items() if value is not None}
+    command = ", ".join([repr(path), *(f"{name}={value}" for name, value in length.items())])
+    words = in_pythons_words("gipo.resume", {f"learner.{name}": name for name in ("updates", "env_steps")}, {})
     with words, _listening(progress, callback) as listeners:
-        folder = _core.resume(path, None if updates is None else int(updates), command, listeners)
+        folder = _core.resume(
+            path, length.get("updates"), length.get("env_steps"), f"gipo.resume({command})", listeners
+        )
     return Run(folder)
 
 

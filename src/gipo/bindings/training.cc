@@ -309,11 +309,11 @@ std::string train(const std::string& config, const NamedValues& options, bool ov
   return run_dir;
 }
 
-std::string resume(const std::string& run, std::optional<std::int64_t> updates, const std::string& command,
-                   const Listeners& listeners) {
+std::string resume(const std::string& run, std::optional<std::int64_t> updates, std::optional<std::int64_t> env_steps,
+                   const std::string& command, const Listeners& listeners) {
   ResumePoint point = [&] {
     const nb::gil_scoped_release released;
-    return find_resume_point(run, updates);
+    return find_resume_point(run, {updates, env_steps});
   }();
   for (const std::string& text : point.passed_over) listeners.warn(text);
   const auto work = std::make_shared<Work>();
@@ -337,8 +337,8 @@ void add_training(nb::module_& m) {
           nb::arg("interval"), nb::arg("main_thread"));
   m.def("train", &train, nb::arg("config"), nb::arg("options"), nb::arg("overwrite"), nb::arg("command"),
         nb::arg("listeners"), "Trains to the end; the run folder.");
-  m.def("resume", &resume, nb::arg("run"), nb::arg("updates").none(), nb::arg("command"), nb::arg("listeners"),
-        "Goes on with a run; the run folder.");
+  m.def("resume", &resume, nb::arg("run"), nb::arg("updates").none(), nb::arg("env_steps").none(), nb::arg("command"),
+        nb::arg("listeners"), "Goes on with a run; the run folder.");
 }
 
 }  // namespace gipo::bindings

@@ -89,6 +89,8 @@ void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
   c->add_option("config", a.config, "TOML file with options; without one, the defaults")->check(path_text());
   c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false);
   c->add_option("--seed", a.seed, "Root seed, the same as --set run.seed=N");
+  c->add_option("--env-steps", a.env_steps,
+                "Length of the run in environment steps, the same as --set learner.env_steps=N");
   c->add_option("--name", a.name, "Name of the run folder, the same as --set run.name=NAME");
   c->add_flag("--dry-run", a.dry_run, "Print the resolved config, the dial and an estimate; create nothing");
   c->add_flag("--overwrite", a.overwrite, "Remove an earlier run folder of the same name first");
@@ -102,6 +104,7 @@ void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
   a.command_line = typed;
   c->add_option("run", a.run, "Run folder")->required()->check(path_text());
   c->add_option("--updates", a.updates, "Lengthen the run to this many updates");
+  c->add_option("--env-steps", a.env_steps, "Lengthen the run to this many environment steps");
   c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout");
   c->add_flag("--quiet", a.quiet, "No progress on stderr");
 }

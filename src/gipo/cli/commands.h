@@ -18,7 +18,7 @@ inline constexpr int kDone = 0, kFailed = 1, kUserMistake = 2, kInterrupted = 13
 struct TrainArguments {
   std::string config;                  // path; empty: defaults alone
   std::vector<std::string> overrides;  // --set
-  std::optional<std::int64_t> seed;
+  std::optional<std::int64_t> seed, env_steps;
   std::string name;
   bool json = false, dry_run = false, overwrite = false, quiet = false;
   std::string command_line;  // as typed, for summary.json
@@ -27,7 +27,7 @@ int train(const TrainArguments& arguments);
 
 struct ResumeArguments {
   std::string run;
-  std::optional<std::int64_t> updates;  // lengthens the run
+  std::optional<std::int64_t> updates, env_steps;  // lengthen the run
   bool json = false, quiet = false;
   std::string command_line;
 };

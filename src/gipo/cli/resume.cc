@@ -16,7 +16,7 @@ int resume(const ResumeArguments& a) {
   std::string run = a.run;
   while (run.size() > 1 && run.back() == '/') run.pop_back();
   if (!std::filesystem::is_directory(run)) throw Error(fmt::format("{}: no such run folder", a.run));
-  const ResumePoint point = find_resume_point(run, a.updates);
+  const ResumePoint point = find_resume_point(run, {a.updates, a.env_steps});
   for (const std::string& text : point.passed_over) fmt::print(stderr, "gipo: {}\n", text);
   listen_for_signals();
   RunFolder folder(point.plan, a.command_line, wall_time, point.positions);

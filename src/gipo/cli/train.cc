@@ -19,6 +19,7 @@ LoadedConfig load(const TrainArguments& a) {
   LoadedConfig loaded = a.config.empty() ? LoadedConfig{} : load_config(a.config);
   for (const std::string& assignment : a.overrides) apply_override(loaded, assignment);
   if (a.seed) apply_override(loaded, fmt::format("run.seed={}", *a.seed));
+  if (a.env_steps) set_option(loaded, "learner.env_steps", *a.env_steps, "--env-steps");
   if (!a.name.empty()) set_option(loaded, "run.name", a.name, "--name");
   return loaded;
 }

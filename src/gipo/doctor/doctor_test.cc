@@ -129,7 +129,7 @@ TEST_F(Doctor, WhatResumeRefusesIsNotGood) {
     return [=](std::string& text) { text.replace(text.find(key), key.size(), key + sign); };
   };
   const auto resume = [&] {
-    const ResumePoint point = find_resume_point(run_, std::nullopt);
+    const ResumePoint point = find_resume_point(run_);
     RunFolder run_folder(
         point.plan, "test", [] { return 0.0; }, point.positions);
     TrainerHooks hooks;

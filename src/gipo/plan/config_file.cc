@@ -103,6 +103,28 @@ void set_from(LoadedConfig& loaded, const toml::node& node, const std::string& k
   set_option(loaded, key, *value, where);
 }
 
+// What a place is part of: its file, or the command line.
+std::string source_of(const std::string& where) {
+  return where.starts_with("--") ? "--" : where.substr(0, where.rfind(':'));
+}
+
+// The length of a run is given in updates or in env steps. Of two sources the later one counts; one source that gives
+// both contradicts itself. Changes `config` where `key` takes the place of the other.
+void choose_length(Config& config, Origins& origins, const std::string& key, const std::string& where) {
+  const std::string updates = "learner.updates", env_steps = "learner.env_steps";
+  if ((key != updates && key != env_steps) || config.learner.env_steps == 0) return;
+  const auto other = origins.find(key == updates ? env_steps : updates);
+  if (other == origins.end()) return;
+  if (source_of(other->second) == source_of(where)) {
+    throw Error(
+        fmt::format("{}: learner.env_steps = {} is not accepted beside learner.updates = {}: each says how long "
+                    "the run is; leave one out ({} is set by {})",
+                    where, config.learner.env_steps, config.learner.updates, other->first, other->second));
+  }
+  if (key == updates) config.learner.env_steps = 0;
+  origins.erase(other);
+}
+
 }  // namespace
 
 void apply_group(LoadedConfig& loaded, const std::string& group_name, const toml::node& node, const std::string& name,
@@ -152,7 +174,10 @@ void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue&
   if (key.starts_with(kEnvOptions)) return keep_env_option(loaded, value, key, where);
   const Option<Config>& option = option_of(key, where);
   refuse_unreadable(value, key, where);
-  option.set(loaded.config, value, where);
+  Config config = loaded.config;
+  option.set(config, value, where);
+  choose_length(config, loaded.origins, key, where);
+  loaded.config = std::move(config);
   loaded.origins[key] = where;
 }
 

@@ -22,6 +22,8 @@ struct LoadedConfig {
 LoadedConfig load_config(const std::string& path);
 LoadedConfig parse_config(std::string_view text, const std::string& name);
 // Sets one option; `where` is told in errors. Throws Error, changing nothing, also for text that is not UTF-8.
+// learner.updates and learner.env_steps replace each other where they come from different sources: a file, another file,
+// the command line. Both from one source are refused.
 void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue& value, const std::string& where);
 // Applies one "a.b=c", c as in TOML or a bare word.
 void apply_override(LoadedConfig& loaded, const std::string& assignment);

@@ -156,8 +156,9 @@ void refuse_what_does_not_fit(const Plan& plan, const Origins& origins, const Me
     }
   }
   std::string place = "default";
-  for (const char* key : {"replay.capacity", "staleness.window", "policy.hidden", "env.count", "env.workers",
-                          "replay.segment_length", "learner.batch_size", "staleness.actors", "learner.updates"}) {
+  for (const char* key :
+       {"replay.capacity", "staleness.window", "policy.hidden", "env.count", "env.workers", "replay.segment_length",
+        "learner.batch_size", "staleness.actors", "learner.updates", "learner.env_steps"}) {
     if (place == "default") place = origin_of(origins, key);
   }
   const std::string others = limit.used_by_others > 0.01 * limit.bytes

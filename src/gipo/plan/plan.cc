@@ -15,6 +15,7 @@
 namespace gipo {
 namespace {
 
+constexpr double kMostUpdates = 1e12;      // that learner.updates may be
 constexpr std::size_t kMostTogether = 16;  // environments stepped by one inference of an evaluation
 
 // The presets of staleness.regime.
@@ -51,7 +52,6 @@ class Planner {
 
   Plan make() {
     plan_.config = c_;
-    plan_.dial_updates = c_.learner.updates;
     set_env();
     check_rewards();
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
@@ -71,6 +71,7 @@ class Planner {
     } else {
       set_dial();
     }
+    plan_.dial_updates = c_.learner.updates;
     plan_.t_old = c_.staleness.t_old.value_or(std::max<std::int64_t>(1, c_.learner.updates / 10));
     check_fit();
     return plan_;
@@ -198,13 +199,57 @@ class Planner {
     plan_.updates_per_rollout = c_.learner.epochs * rollout / batch;
     plan_.env_steps_per_update = static_cast<double>(rollout) / static_cast<double>(plan_.updates_per_rollout);
     plan_.window = static_cast<double>(plan_.updates_per_rollout);
+    set_updates();
     plan_.warmup = rollout;
     plan_.segment_length = static_cast<std::size_t>(c_.replay.segment_length.value_or(rollout / envs));
+  }
+
+  // Env steps are counted in updates from here on. What they are counted by must stand.
+  void set_updates() {
+    if (c_.learner.env_steps == 0) return;
+    const std::int64_t updates = plan_.updates_for(c_.learner.env_steps);
+    if (static_cast<double>(updates) > kMostUpdates) {
+      refuse(
+          {"learner.env_steps"},
+          fmt::format("learner.env_steps = {} is not accepted: at {:.6g} env steps for each update the run would have "
+                      "more than {} updates",
+                      c_.learner.env_steps, plan_.env_steps_per_update, kMostUpdates));
+    }
+    c_.learner.updates = plan_.config.learner.updates = updates;
+    plan_.config.learner.env_steps = 0;
+  }
+
+  // Env steps before the first update and for each of those after it, where the length is given in env steps: these two
+  // may then not follow from the number of updates.
+  void set_updates_by_pace() {
+    const StalenessOptions& s = c_.staleness;
+    if (c_.learner.env_steps == 0) return;
+    if (c_.run.mode == RunMode::kAsync && s.pacing == Pacing::kFree) {
+      refuse(
+          {"learner.env_steps"},
+          fmt::format("learner.env_steps = {} is not accepted with staleness.pacing = \"free\", where updates do not "
+                      "wait for env steps: give learner.updates",
+                      c_.learner.env_steps));
+    }
+    const bool custom = s.regime == Regime::kCustom;
+    if (!custom && c_.replay.capacity && !s.env_steps_per_update && !s.window) {
+      refuse({"learner.env_steps"},
+             fmt::format("learner.env_steps = {} is not accepted with replay.capacity = {} alone, which gives the pace "
+                         "only together with learner.updates: give staleness.env_steps_per_update, or learner.updates",
+                         c_.learner.env_steps, *c_.replay.capacity));
+    }
+    const double preset = s.regime == Regime::kFresh ? kFresh.env_steps_per_update : kStale.env_steps_per_update;
+    plan_.env_steps_per_update = s.env_steps_per_update           ? *s.env_steps_per_update
+                                 : c_.replay.capacity && s.window ? static_cast<double>(*c_.replay.capacity) / *s.window
+                                                                  : preset;
+    set_updates();
   }
 
   // Two of {capacity, env_steps_per_update, window} give the third; the regime gives what is missing.
   void set_dial() {
     const StalenessOptions& s = c_.staleness;
+    set_warmup();
+    set_updates_by_pace();
     const auto updates = static_cast<double>(c_.learner.updates);
     Maybe<double> capacity, pace = s.env_steps_per_update, window = s.window;
     if (c_.replay.capacity) capacity = static_cast<double>(*c_.replay.capacity);
@@ -228,14 +273,18 @@ class Planner {
     }
     check_regime(*window / updates);
     if (*capacity < 1 || *capacity > 1e10)
-      refuse({"replay.capacity", "staleness.window", "staleness.env_steps_per_update", "learner.updates"},
+      refuse({"replay.capacity", "staleness.window", "staleness.env_steps_per_update", "learner.updates",
+              "learner.env_steps"},
              fmt::format("the dial gives a capacity of {} transitions: wanted 1 to 1e10", *capacity));
     plan_.capacity = static_cast<std::int64_t>(*capacity);
     plan_.env_steps_per_update = *pace;
     plan_.window = *window;
+  }
+
+  void set_warmup() {
     plan_.segment_length = static_cast<std::size_t>(c_.replay.segment_length.value_or(64));
     const auto first_segments = static_cast<std::int64_t>(plan_.envs() * plan_.segment_length);
-    plan_.warmup = s.warmup.value_or(std::max(4 * c_.learner.batch_size, first_segments));
+    plan_.warmup = c_.staleness.warmup.value_or(std::max(4 * c_.learner.batch_size, first_segments));
     if (plan_.warmup < first_segments) {
       refuse({"staleness.warmup"},
              fmt::format("staleness.warmup = {} is not accepted: at least {} wanted, one segment of "
@@ -259,19 +308,20 @@ class Planner {
 
   void check_fit() const {
     if (!plan_.countable()) {
-      refuse({"learner.updates", "staleness.env_steps_per_update", "staleness.window", "replay.capacity"},
+      refuse({"learner.updates", "learner.env_steps", "staleness.env_steps_per_update", "staleness.window",
+              "replay.capacity"},
              fmt::format("learner.updates = {} is not accepted: the run would take more than 1e15 env steps",
                          c_.learner.updates));
     }
     if (plan_.capacity < static_cast<std::int64_t>(plan_.segment_length)) {
-      refuse({"replay.segment_length", "replay.capacity", "staleness.window", "learner.updates"},
+      refuse({"replay.segment_length", "replay.capacity", "staleness.window", "learner.updates", "learner.env_steps"},
              fmt::format("replay.segment_length = {} is not accepted: a replay of {} transitions "
                          "cannot hold a segment",
                          plan_.segment_length, plan_.capacity));
     }
   }
 
-  const Config& c_;
+  Config c_;  // with what follows from it, as far as it is known
   const Origins& origins_;
   Plan plan_;
 };
@@ -290,9 +340,24 @@ bool Plan::countable() const {
   return updates * per_update <= 1e15;
 }
 
-std::int64_t Plan::total_env_steps() const {
+std::int64_t Plan::total_env_steps(std::int64_t updates) const {
   const auto step = static_cast<std::int64_t>(envs());
-  return (env_steps_due(config.learner.updates - 1) + step - 1) / step * step;
+  return (env_steps_due(updates - 1) + step - 1) / step * step;
+}
+
+std::int64_t Plan::updates_for(std::int64_t env_steps) const {
+  if (on_policy()) return (env_steps + capacity - 1) / capacity * updates_per_rollout;
+  const double enough = static_cast<double>(env_steps) / env_steps_per_update + 2;
+  std::int64_t low = 1, high = static_cast<std::int64_t>(std::min(enough, kMostUpdates + 1));
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (total_env_steps(middle) >= env_steps) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
 }
 
 TransitionSpec Plan::transition() const {

@@ -35,8 +35,12 @@ struct Plan {
   std::int64_t env_steps_due(std::int64_t update) const;
   // Of a long lockstep collection: rounds after which what is finished enters the replay, and the run may stop.
   std::int64_t rounds_between_drains() const;
-  // Environment steps of the whole run.
-  std::int64_t total_env_steps() const;
+  // Environment steps of the whole run, and of one of that many updates.
+  std::int64_t total_env_steps() const { return total_env_steps(config.learner.updates); }
+  std::int64_t total_env_steps(std::int64_t updates) const;
+  // The fewest updates of a run with at least that many environment steps; on-policy, of whole rollouts. Above 1e12,
+  // the most that learner.updates may be, where that is not enough.
+  std::int64_t updates_for(std::int64_t env_steps) const;
   // Whether those can be counted: no more than 1e15.
   bool countable() const;
   std::size_t replay_bytes() const;

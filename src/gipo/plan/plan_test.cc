@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "gipo/core/error.h"
 #include "gipo/policy/mlp_policy.h"
 
@@ -34,6 +36,8 @@ AssertionResult refused(const Settings& settings, const std::vector<std::string>
   }
   return AssertionFailure() << "was accepted";
 }
+
+std::string dial_of(const Plan& plan) { return dial(plan) + " " + std::to_string(plan.dial_updates); }
 
 TEST(Plan, TwoOfThreeGiveTheThird) {
   const Settings base = {"staleness.regime=custom", "learner.updates=1000"};
@@ -224,6 +228,72 @@ TEST(Plan, EnvStepsDueGrowByTheDial) {
   EXPECT_EQ(plan.env_steps_due(999), 600 + 2497);
   // In whole rounds of eight environments.
   EXPECT_EQ(plan.total_env_steps(), 3104);
+}
+
+// A run of so many env steps has the fewest updates that need them.
+TEST(Plan, LengthInEnvStepsBecomesUpdates) {
+  for (const Settings& dial : {Settings{},
+                               {"staleness.env_steps_per_update=2.5", "staleness.warmup=600"},
+                               {"staleness.env_steps_per_update=0.01"},
+                               {"staleness.regime=fresh"},
+                               {"staleness.regime=custom", "replay.capacity=5000", "staleness.window=700"},
+                               {"staleness.regime=custom", "replay.capacity=5000"}}) {
+    for (const std::int64_t env_steps : {1, 1024, 1025, 3096, 3097, 3104, 3105, 100'000}) {
+      Settings all = dial;
+      all.push_back("learner.env_steps=" + std::to_string(env_steps));
+      const Plan plan = plan_of(all);
+      const std::int64_t updates = plan.config.learner.updates;
+      EXPECT_GE(plan.total_env_steps(), env_steps);
+      if (updates > 1) {
+        EXPECT_LT(plan.total_env_steps(updates - 1), env_steps);
+      }
+      EXPECT_EQ(plan.config.learner.env_steps, 0);
+      // The dial is that of a run which was given as many updates.
+      all.back() = "learner.updates=" + std::to_string(updates);
+      EXPECT_EQ(dial_of(plan), dial_of(plan_of(all)));
+    }
+  }
+}
+
+TEST(Plan, LengthInEnvStepsIsOneOfWholeRollouts) {
+  const Settings rollouts = {"staleness.regime=on_policy", "advantage.mode=stored", "replay.capacity=2048",
+                             "learner.batch_size=64"};
+  for (const auto& [env_steps, epochs, updates] :
+       {std::tuple{1, 10, 320}, {2048, 10, 320}, {2049, 10, 640}, {102'400, 10, 16'000}, {102'400, 4, 6'400}}) {
+    Settings all = rollouts;
+    all.push_back("learner.env_steps=" + std::to_string(env_steps));
+    all.push_back("learner.epochs=" + std::to_string(epochs));
+    const Plan plan = plan_of(all);
+    EXPECT_EQ(plan.config.learner.updates, updates);
+    EXPECT_EQ(plan.total_env_steps(), (env_steps + 2047) / 2048 * 2048);
+  }
+}
+
+TEST(Plan, LengthIsGivenOnce) {
+  EXPECT_TRUE(refused({"learner.updates=10", "learner.env_steps=5000"},
+                      {"--set: learner.env_steps = 5000 is not accepted beside learner.updates = 10: each says",
+                       "(learner.updates is set by --set)"}));
+  EXPECT_TRUE(refused({"learner.env_steps=5000", "learner.updates=10"}, {"learner.env_steps = 5000", "updates = 10"}));
+  EXPECT_EQ(plan_of({"learner.updates=10", "learner.env_steps=0"}).config.learner.updates, 10);
+  // Of a file and the command line, the latter.
+  LoadedConfig loaded = parse_config("[learner]\nupdates = 7\n", "a.toml");
+  apply_override(loaded, "learner.env_steps=2048");
+  EXPECT_EQ(make_plan(loaded).total_env_steps(), 2048);
+  loaded = parse_config("[learner]\nenv_steps = 2048\n", "a.toml");
+  apply_override(loaded, "learner.updates=7");
+  EXPECT_EQ(make_plan(loaded).config.learner.updates, 7);
+  EXPECT_THROW(parse_config("[learner]\nenv_steps = 2048\nupdates = 7\n", "a.toml"), Error);
+  EXPECT_NO_THROW(parse_config("[learner]\nenv_steps = 0\nupdates = 7\n", "a.toml"));
+}
+
+TEST(Plan, LengthInEnvStepsWantsAPaceOfItsOwn) {
+  EXPECT_TRUE(refused({"learner.env_steps=5000", "replay.capacity=1740"},
+                      {"--set: learner.env_steps = 5000", "replay.capacity = 1740", "staleness.env_steps_per_update"}));
+  EXPECT_TRUE(refused({"learner.env_steps=5000", "run.mode=async", "staleness.pacing=free"},
+                      {"learner.env_steps = 5000", "staleness.pacing = \"free\"", "learner.updates"}));
+  EXPECT_TRUE(refused({"learner.env_steps=1000000000000000", "staleness.env_steps_per_update=0.001"},
+                      {"learner.env_steps = 1000000000000000", "updates"}));
+  EXPECT_TRUE(refused({"learner.env_steps=-1"}, {"learner.env_steps = -1", "0 to 1000000000000000"}));
 }
 
 TEST(Plan, SegmentThatTheReplayCannotHoldIsRefused) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "gipo/core/error.h"
 #include "gipo/plan/memory.h"
@@ -17,11 +18,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 9> kFreeOptions = {"run.dir",           "run.name",        "run.threads",
-                                                          "run.target_return", "learner.updates", "env.python",
-                                                          "env.workers",       "env.max_deaths",  "env.step_timeout"};
+constexpr std::array<std::string_view, 10> kFreeOptions = {
+    "run.dir",           "run.name",   "run.threads", "run.target_return", "learner.updates",
+    "learner.env_steps", "env.python", "env.workers", "env.max_deaths",    "env.step_timeout"};
 constexpr std::array<std::string_view, 3> kFreeGroups = {"eval", "log", "checkpoint"};
-constexpr std::int64_t kMostUpdates = 1'000'000'000'000;
+constexpr std::int64_t kMostUpdates = 1'000'000'000'000, kMostEnvSteps = std::int64_t{1} << 62;
 
 [[noreturn]] void refuse_change(const std::string& where, const std::string& key, const std::string& before,
                                 const std::string& after) {
@@ -53,14 +54,17 @@ void read_dial(const Json& dial, Plan& plan) {
 
 // The plan of the run's beginning, but for the options that may change.
 Plan plan_of(const LoadedConfig& now, const Json& state, std::int64_t update) {
-  const std::int64_t updates = now.config.learner.updates;
-  if (updates < update) {
-    throw Error(
-        fmt::format("learner.updates = {} is not accepted: the run has made {} updates already", updates, update));
-  }
   Plan plan = plan_with_dial_of(now, dial_updates(state));
   take_dial(state, plan);
-  return plan;
+  if (plan.config.learner.updates >= update) return plan;
+  if (const std::int64_t env_steps = now.config.learner.env_steps; env_steps > 0) {
+    throw Error(
+        fmt::format("learner.env_steps = {} is not accepted: the run has made {} updates already, with {} env "
+                    "steps",
+                    env_steps, update, read_whole(state, "env_steps", 0, kMostEnvSteps)));
+  }
+  throw Error(fmt::format("learner.updates = {} is not accepted: the run has made {} updates already",
+                          plan.config.learner.updates, update));
 }
 
 }  // namespace
@@ -91,10 +95,11 @@ void take_dial(const Json& state, Plan& plan) {
 }
 
 Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then) {
-  const std::int64_t updates = config.config.learner.updates;
-  config.config.learner.updates = updates_then;
+  LearnerOptions& learner = config.config.learner;
+  const std::int64_t updates = std::exchange(learner.updates, updates_then),
+                     env_steps = std::exchange(learner.env_steps, 0);
   Plan plan = make_plan(config);
-  plan.config.learner.updates = updates;
+  plan.config.learner.updates = env_steps == 0 ? updates : plan.updates_for(env_steps);
   return plan;
 }
 
@@ -121,11 +126,12 @@ void refuse_changes(const Config& then, const Config& now, const std::string& wh
   }
 }
 
-ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int64_t> updates) {
+ResumePoint find_resume_point(const std::string& run_dir, const RunLength& length) {
   ResumePoint point;
   const std::string folder = run_dir + "/" + kCheckpointFolder;
   LoadedConfig now = load_config(run_dir + "/config.toml");
-  if (updates) set_option(now, "learner.updates", *updates, "--updates");
+  if (length.updates) set_option(now, "learner.updates", *length.updates, "--updates");
+  if (length.env_steps) set_option(now, "learner.env_steps", *length.env_steps, "--env-steps");
   Json state;
   const auto usable = [&](const Checkpoint& c) {
     const auto text = c.files.find("state.json");

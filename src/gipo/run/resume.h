@@ -19,12 +19,17 @@ struct ResumePoint {
   std::vector<std::string> passed_over;  // damaged checkpoints that are newer, a line each
 };
 
-// Reads the run's config and its newest whole checkpoint. `updates` lengthens the run. Throws Error where there is no
-// checkpoint or where the config was changed in a way that would make another run of it.
-ResumePoint find_resume_point(const std::string& run_dir, std::optional<std::int64_t> updates);
+// How long a resumed run is to be, in updates or in env steps since its beginning; neither: as its config says.
+struct RunLength {
+  std::optional<std::int64_t> updates = {}, env_steps = {};
+};
 
-// The plan of a config whose learner.updates was another when the dial was made; the dial stays as it was then: a longer
-// run must not change what the replay holds.
+// Reads the run's config and its newest whole checkpoint. Throws Error where there is no checkpoint, where the config was
+// changed in a way that would make another run of it, or where the run is longer than `length` already.
+ResumePoint find_resume_point(const std::string& run_dir, const RunLength& length = {});
+
+// The plan of a config whose length was another when the dial was made; the dial stays as it was then: a longer run must
+// not change what the replay holds.
 Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then);
 
 // Parts of a checkpoint's state.json, checked: where its logs end, learner.updates when the dial was made, and the dial
@@ -34,7 +39,7 @@ std::int64_t dial_updates(const nlohmann::json& state);
 void take_dial(const nlohmann::json& state, Plan& plan);
 
 // Throws Error, naming the first option that differs and may not. What may: run.dir, run.name, run.threads,
-// run.target_return, learner.updates and all of eval, log and checkpoint.
+// run.target_return, learner.updates, learner.env_steps and all of eval, log and checkpoint.
 void refuse_changes(const Config& then, const Config& now, const std::string& where);
 
 }  // namespace gipo

@@ -36,7 +36,7 @@ class SmallRuns {
     return Trainer(plan, folder, hooks_).run();
   }
   RunSummary go_on(const std::string& name, std::optional<std::int64_t> updates = std::nullopt) {
-    const ResumePoint point = find_resume_point(dir_ / name, updates);
+    const ResumePoint point = find_resume_point(dir_ / name, {updates, {}});
     RunFolder folder(
         point.plan, "test", [] { return 0.0; }, point.positions);
     Trainer trainer(point.plan, folder, hooks_);

@@ -340,7 +340,7 @@ TEST_F(Training, ARunCanBeLengthenedTwiceAndKeepsItsDial) {
   EXPECT_EQ(go_on("a", 80).updates, 80);
   EXPECT_EQ(go_on("a", 120).updates, 120);
   EXPECT_EQ(go_on("a").updates, 120);
-  const ResumePoint point = find_resume_point(dir_ / "a", std::nullopt);
+  const ResumePoint point = find_resume_point(dir_ / "a");
   EXPECT_EQ(point.plan.window, 52);
   EXPECT_EQ(point.plan.dial_updates, 60);
   loaded_.config.staleness.regime = Regime::kCustom;
