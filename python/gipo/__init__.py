@@ -18,6 +18,7 @@ from gipo.registration import register_with_gymnasium
 _PUBLIC = {
     "gipo.training": ["train", "resume", "load", "export", "Run"],
     "gipo.policy": ["Policy"],
+    "gipo.evaluation": ["evaluate", "Evaluation"],
     "gipo.native": ["make_env", "make_vec"],
     "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],
     "gipo.scores": ["iqm", "aggregate", "Estimate", "performance_profile", "probability_of_improvement"],

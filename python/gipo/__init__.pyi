@@ -1,8 +1,12 @@
 from gipo._core import ConfigError as ConfigError
 from gipo._core import RunError as RunError
 from gipo._core import version as version
+from gipo.evaluation import Evaluation as Evaluation
+from gipo.evaluation import evaluate as evaluate
 from gipo.grid import grid_optimum as grid_optimum
 from gipo.grid import grid_study as grid_study
+from gipo.native import make_env as make_env
+from gipo.native import make_vec as make_vec
 from gipo.objective import Surrogate as Surrogate
 from gipo.objective import certify as certify
 from gipo.objective import diagnostics as diagnostics

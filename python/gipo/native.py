@@ -62,7 +62,7 @@ class NativeEnv(gymnasium.Env[np.ndarray, Any]):
         self._batch = _batch(id, 1, options, max_episode_steps, 1)
         self.observation_space, self.action_space = _spaces(id, self._batch)
         self.spec = spec_of(id, self._batch.time_limit, options)
-        self._made_of = {"id": id, "max_episode_steps": max_episode_steps, **options}
+        self.made_of = {"id": id, "max_episode_steps": max_episode_steps, **options}
         self._begun = False  # it has a random stream
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
@@ -100,7 +100,7 @@ class NativeEnv(gymnasium.Env[np.ndarray, Any]):
         return np.empty((1, *self.observation_space.shape), self.observation_space.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(make_env, **self._made_of), (), self.save_state()
+        return functools.partial(make_env, **self.made_of), (), self.save_state()
 
     def __setstate__(self, state: bytes) -> None:
         self.load_state(state)
@@ -137,6 +137,7 @@ class NativeVectorEnv(VectorEnv[np.ndarray, Any, np.ndarray]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.spec = spec_of(id, self._batch.time_limit, options)
+        self.made_of = {"id": id, "max_episode_steps": max_episode_steps, **options}
         self._ended = np.ones(self.num_envs, bool)  # no episode runs
         self._begun = False  # they have random streams
 

@@ -22,7 +22,8 @@ class Policy:
     """
 
     def __init__(self, run: str | PathLike[str]) -> None:
-        self._core = _core.Policy(fspath(run))
+        self.path = fspath(run)  # where it was loaded from
+        self._core = _core.Policy(self.path)
         try:
             described = self._core.spaces
             self._spaces = Spaces(described, self.observation_size, self._core.action_dims) if described else None

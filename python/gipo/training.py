@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gipo import _core
-from gipo.envs import env_id, workers_find
+from gipo.envs import Task, task_of, workers_find
 from gipo.options import LENGTHS, flatten, in_pythons_words
 from gipo.policy import Policy
 from gipo.progress import TrainingLine
@@ -112,6 +112,7 @@ def train(
     created; a run that cannot go on raises gipo.RunError.
     """
     given: dict[str, Any] = {}
+    task: Task | None = None
     keywords, named = flatten(options), flatten({"run.seed": seed, "run.name": name, "learner.env_steps": env_steps})
     if isinstance(config, Mapping):
         given |= flatten(config)
@@ -124,13 +125,14 @@ def train(
     if isinstance(env, Mapping):
         given |= flatten({"env": env})
     elif env is not None:
-        given["env.id"] = env_id(env)
+        task = task_of(env)
+        given |= flatten(task.given) | {"env.id": task.id}
         spelled["env.id"] = "env"
     spelled |= {key: key.split(".")[1] for key in named}
     given |= named
     path = "" if config is None or isinstance(config, Mapping) else fspath(config)
     words = [repr(path)] * bool(path) + [f"{key.replace('.', '__')}={value!r}" for key, value in given.items()]
-    with in_pythons_words("gipo.train", spelled, given), _listening(progress, callback) as listeners:
+    with in_pythons_words("gipo.train", spelled, given), _listening(progress, callback, task) as listeners:
         folder = _core.train(path, list(given.items()), overwrite, f"gipo.train({', '.join(words)})", listeners)
     return Run(folder)
 
@@ -157,7 +159,7 @@ def resume(
     length = {name: int(value) for name, value in length.items() if value is not None}
     command = ", ".join([repr(path), *(f"{name}={value}" for name, value in length.items())])
     words = in_pythons_words("gipo.resume", {f"learner.{name}": name for name in ("updates", "env_steps")}, {})
-    with words, _listening(progress, callback) as listeners:
+    with words, _listening(progress, callback, run=Path(path)) as listeners:
         folder = _core.resume(
             path, length.get("updates"), length.get("env_steps"), f"gipo.resume({command})", listeners
         )
@@ -171,8 +173,10 @@ def _path(where: str, run: Any) -> str:
 
 
 @contextlib.contextmanager
-def _listening(progress: bool, callback: Callback | None) -> Iterator[_core.Listeners]:
-    """What a run that goes on inside calls; workers that it starts find what this process can import."""
+def _listening(
+    progress: bool, callback: Callback | None, task: Task | None = None, run: Path | None = None
+) -> Iterator[_core.Listeners]:
+    """What a run that goes on inside calls; workers that it starts can make the environment that was given."""
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, not {type(callback).__name__}")
     line = TrainingLine() if progress else None
@@ -183,10 +187,15 @@ def _listening(progress: bool, callback: Callback | None) -> Iterator[_core.List
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     main = threading.current_thread() is threading.main_thread()
-    show = (line.start, line.show) if line else (None, None)
-    with workers_find():
+    with workers_find(task, run) as keep_environment:
+
+        def start(name: str, opening: str, folder: str) -> None:
+            keep_environment(folder)
+            if line:
+                line.start(name, opening)
+
         try:
-            yield _core.Listeners(*show, callback, warn, line.interval if line else 0.0, main)
+            yield _core.Listeners(start, line.show if line else None, callback, warn, line.interval if line else 0.0, main)
         finally:
             if line:
                 line.close()

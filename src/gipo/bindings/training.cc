@@ -27,9 +27,10 @@ namespace {
 
 namespace nb = nanobind;
 
-// What Python wants to hear of a run; each is called with the interpreter's lock held, and may be None.
+// What Python wants to hear of a run; each is called with the interpreter's lock held, and all but start and warn
+// may be None.
 struct Listeners {
-  nb::object start;     // (name, what is said at the start), once
+  nb::object start;     // (name, what is said at the start, run folder), once
   nb::object line;      // (figures), at most every `interval` seconds and at the end; also during the warm-up
   nb::object callback;  // (figures) after every logged update; a false value that is not None ends the run
   nb::object warn;      // (text)
@@ -195,7 +196,7 @@ class Session {
       // From here on there is a run folder, which an interruption is to leave with a checkpoint.
       work->folder = positions ? std::make_unique<RunFolder>(work->plan, command, wall_time, *positions)
                                : std::make_unique<RunFolder>(work->plan, command, wall_time);
-      if (!listeners_.start.is_none()) hear([&] { listeners_.start(work->plan.name, opening(work->plan)); });
+      hear([&] { listeners_.start(work->plan.name, opening(work->plan), work->plan.run_dir); });
       const auto thread = std::make_shared<RunThread>();
       RunThread::start(thread, [work, hooks = hooks(*thread)] {
         Trainer trainer(work->plan, *work->folder, hooks);
@@ -333,8 +334,8 @@ void add_training(nb::module_& m) {
           [](Listeners* self, const nb::object& start, const nb::object& line, const nb::object& callback,
              const nb::object& warn, double interval,
              bool main_thread) { new (self) Listeners{start, line, callback, warn, interval, main_thread}; },
-          nb::arg("start").none(), nb::arg("line").none(), nb::arg("callback").none(), nb::arg("warn"),
-          nb::arg("interval"), nb::arg("main_thread"));
+          nb::arg("start"), nb::arg("line").none(), nb::arg("callback").none(), nb::arg("warn"), nb::arg("interval"),
+          nb::arg("main_thread"));
   m.def("train", &train, nb::arg("config"), nb::arg("options"), nb::arg("overwrite"), nb::arg("command"),
         nb::arg("listeners"), "Trains to the end; the run folder.");
   m.def("resume", &resume, nb::arg("run"), nb::arg("updates").none(), nb::arg("env_steps").none(), nb::arg("command"),
