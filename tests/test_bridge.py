@@ -58,6 +58,35 @@ def test_number_of_workers_and_threads_cannot_be_seen(gipo, task):
     first = trained(gipo, "a", options | {"env.workers": 1})
     assert trained(gipo, "b", options | {"env.workers": 3, "run.threads": 2}) == first
     assert trained(gipo, "c", options | {"env.workers": 5, "run.seed": 2}) != first
+    # Unset, all actors share as many as there are cores.
+    assert trained(gipo, "d", options) == trained(gipo, "e", options | {"run.threads": 2}) == first
+
+
+def test_sixteen_actors_share_a_process_for_each_core(gipo, tmp_path):
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    options = {"env.id": SAMPLES + "ReportsItself", "env.options.folder": pids, "env.count": 1, "staleness.actors": 16,
+               "learner.updates": 1000000, "replay.capacity": 20000, "staleness.regime": "custom"}
+    process = start(gipo, "many", options | {"staleness.env_steps_per_update": 16})
+    try:
+        metrics = Path(gipo.folder, "runs", "many", "metrics.jsonl")
+        wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0, HANG, "no update")
+        assert len(alive(pids)) == min(16, os.cpu_count())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG) == 130, process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+    assert alive(pids) == []
+
+
+def test_images_that_become_rows_are_warned_of(gipo):
+    done = gipo("train", "--name", "r", *settings(TINY | {"env.id": SAMPLES + "Spaced", "env.options.observation": "image",
+                                                          "env.options.action": "choice"}))
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert "observation is an image of 2 x 3 x 1, which the networks read as a row of 6 numbers" in line
+    assert line.removeprefix("gipo: warning: ") in Path(gipo.folder, "runs", "r", "log.txt").read_text()
 
 
 def test_async_mode_runs_to_the_end(gipo):

@@ -3,13 +3,15 @@
 import json
 import re
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
 
+import gipo as library
 import numpy as np
 import pytest
-from conftest import HANG, TINY, json_lines, read_safetensors, settings, summary, wait_until
+from conftest import HANG, ROOT, TINY, json_lines, read_safetensors, settings, summary, wait_until
 
 BAD_FILES = {
     # name: (text of run.toml, place, what the message must say)
@@ -133,7 +135,7 @@ def test_file_that_cannot_be_read_is_refused(gipo):
     assert done.returncode == 2 and "--name" in done.stderr and "UTF-8" in done.stderr
     done = gipo("train", "missing.toml")
     assert done.returncode == 2
-    assert "missing.toml" in done.stderr and "No such file" in done.stderr
+    assert "missing.toml: there is no such file, and no preset of that name" in done.stderr
     done = gipo("train", gipo.folder)  # not an empty config
     assert done.returncode == 2
     assert str(gipo.folder) in done.stderr
@@ -285,6 +287,47 @@ def test_dry_run_as_json(gipo):
     assert gipo.entries() == []
 
 
+PRESETS = sorted(str(path.relative_to(ROOT / "configs").with_suffix("")) for path in (ROOT / "configs").rglob("*.toml"))
+
+
+def test_presets_are_found_by_name_in_any_folder(gipo):
+    by_name = gipo("train", "classic/stale", "--dry-run", "--json", "--seed", "7")
+    by_path = gipo("train", ROOT / "configs" / "classic" / "stale.toml", "--dry-run", "--json", "--seed", "7")
+    assert by_name.returncode == 0, by_name.stderr
+    assert json.loads(by_name.stdout)["config"] == json.loads(by_path.stdout)["config"]
+    # A file of that name comes first.
+    (gipo.folder / "classic").mkdir()
+    (gipo.folder / "classic" / "stale").write_text("[learner]\nupdates = 17\n")
+    assert json.loads(gipo("train", "classic/stale", "--dry-run", "--json").stdout)["updates"] == 17
+
+
+def test_a_program_outside_its_clone_has_the_presets(gipo, tmp_path):
+    away = shutil.copy(gipo.binary, tmp_path / "gipo")
+    printed = [
+        subprocess.run([binary, "list", "presets", "--json"], capture_output=True, text=True, timeout=HANG).stdout
+        for binary in (away, gipo.binary)
+    ]
+    assert printed[0] == printed[1]
+    assert [row["name"] for row in json.loads(printed[0])] == PRESETS
+
+
+def test_presets_are_listed(gipo):
+    printed = gipo("list", "presets").stdout
+    assert [line.split()[0] for line in printed.splitlines()] == PRESETS
+    assert "GIPO from a replay that keeps data for 0.87 of all updates: one setting for CartPole-v1" in printed
+    unknown = gipo("train", "classic/stael")
+    assert unknown.returncode == 2 and "did you mean classic/stale?" in unknown.stderr
+    assert all(name in unknown.stderr for name in PRESETS)
+
+
+def test_train_without_a_config_says_what_can_be_given(gipo):
+    for words in ([], ["--seed", "1"]):
+        done = gipo("train", *words)
+        assert done.returncode == 2 and done.stdout == "" and gipo.entries() == []
+        assert done.stderr.startswith("gipo: train: which config?") and "gipo train classic/stale\n" in done.stderr
+        assert all(f"\n  {name} " in done.stderr for name in PRESETS), done.stderr
+
+
 def test_length_in_env_steps_wins_over_the_updates_of_a_file(gipo):
     (gipo.folder / "run.toml").write_text("[learner]\nupdates = 7\n")
     for words in (["--env-steps", "100000"], ["--set", "learner.env_steps=100000"]):
@@ -298,6 +341,69 @@ def test_length_in_env_steps_wins_over_the_updates_of_a_file(gipo):
         "the run is; leave one out (learner.updates is set by --set)\n"
     )
     assert gipo.entries() == ["run.toml"]
+
+
+def test_policies_of_a_run_have_names(gipo):
+    run = gipo.train("one", {"eval.every_updates": 60, "checkpoint.every_updates": 50})
+    best = summary(run)["best"]["update"]
+    kept = sorted(int(path.name) for path in (run / "checkpoints").glob("[0-9]*"))
+    expected = {"last": 200, "best": best} | {str(number): number for number in kept}
+    for name, update in expected.items():
+        done = gipo("eval", run, "--policy", name, "--episodes", "2", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["update"] == update and json.loads(done.stdout)["policy"] == name
+        assert gipo("export", run, f"{name}.safetensors", "--policy", name).returncode == 0
+        policy = library.Run(run).policy(update=update) if name.isdigit() else library.Run(run).policy(name)
+        assert policy.version == update == library.load(gipo.folder / f"{name}.safetensors").version
+    assert read_safetensors(gipo.folder / "best.safetensors").keys() == read_safetensors(run / "policy.safetensors").keys()
+    for name in ("7", "worst", "", "-1", "9" * 30):
+        done = gipo("eval", run, "--policy", name)
+        assert done.returncode == 2
+        numbers = ", ".join(map(str, kept))
+        assert f"wanted last, best, or the number of a checkpoint, of which there are {numbers}\n" in done.stderr
+    alone = gipo("export", run / "policy.safetensors", "x.onnx", "--policy", "best")
+    assert alone.returncode == 2 and "this is one policy; a run folder has several" in alone.stderr
+    without = gipo("eval", gipo.train("two"), "--policy", "best")
+    assert without.returncode == 2 and "best.safetensors: not there" in without.stderr
+    assert "eval.every_updates" in without.stderr
+
+
+def test_a_run_begins_with_the_weights_of_another(gipo):
+    first = gipo.train("first", {"eval.every_updates": 100})
+    still = {"learner.policy_lr": 0, "learner.value_lr": 0, "learner.updates": 20}
+    for source in (first, first / "policy.safetensors"):
+        second = gipo.train("second", still | {"run.init_from": source, "run.seed": 5}, "--overwrite")
+        before, after = (read_safetensors(run / "policy.safetensors") for run in (first, second))
+        for name in before:
+            if name.startswith("observation."):
+                np.testing.assert_allclose(after[name], before[name], rtol=0.1, atol=0.02)
+            else:
+                np.testing.assert_array_equal(after[name], before[name])
+        assert summary(second)["init_from"] == str(source)
+        assert f'init_from = "{source}"' in (second / "config.toml").read_text()
+    # What it began with is of no matter to a run that goes on.
+    moved = gipo.folder / "moved"
+    first.rename(moved)
+    assert gipo("resume", second, "--updates", "30").returncode == 0
+
+
+@pytest.mark.parametrize("options, said", [
+    ({"env.id": "Pendulum-v1"}, ["critic.0.weight", "[16, 4]", "[16, 3]"]),
+    ({"policy.hidden": "[16, 8]"}, ["critic.1.bias is [16], here it is [8]"]),
+    ({"policy.hidden": "[16, 16, 16]"}, ["critic.2.bias is [1], here it is [16]"]),
+    ({"policy.layer_norm": "true"}, ["it has no tensor critic.0.norm.bias, which is [16] here"]),
+    ({"policy.activation": "relu"}, ["its policy.activation is tanh, here it is relu"]),
+    ({"run.init_from": "nowhere"}, ["nowhere: no such run folder or policy file"]),
+    ({"run.init_from": "run.toml"}, ["run.toml: "]),
+], ids=str)  # fmt: skip
+def test_weights_that_do_not_fit_are_refused_by_name(gipo, options, said):
+    first = gipo.train("first", {"learner.updates": 20})
+    (gipo.folder / "run.toml").write_text("[learner]\n")
+    for mode in ([], ["--dry-run"]):
+        done = gipo("train", *settings(TINY | {"run.init_from": first} | options), "--name", "second", *mode)
+        assert done.returncode == 2 and done.stderr.startswith('gipo: --set: run.init_from = "'), done.stderr
+        assert [part for part in said if part not in done.stderr] == [], done.stderr
+    assert not (gipo.folder / "runs" / "second").exists()
 
 
 def test_json_is_one_object_on_stdout_equal_to_the_summary(gipo):
@@ -317,7 +423,7 @@ def test_quiet_run_says_nothing_on_stderr(gipo):
 def test_run_folder_holds_what_it_should(gipo):
     run = gipo.train("one", {"eval.every_updates": 100})
     names = sorted(re.sub(r"\.\d{10}\.", ".N.", path.name) for path in run.iterdir())
-    assert names == ["checkpoints", "config.toml", "episodes.jsonl", "evaluations.jsonl", "events.out.tfevents.N.gipo", "lock", "log.txt",
+    assert names == ["best.safetensors", "checkpoints", "config.toml", "episodes.jsonl", "evaluations.jsonl", "events.out.tfevents.N.gipo", "lock", "log.txt",
                      "metrics.jsonl", "policy.safetensors", "summary.json"]  # fmt: skip
     assert [line["update"] for line in json_lines(run / "metrics.jsonl")] == list(range(10, 201, 10))
     assert [line["update"] for line in json_lines(run / "evaluations.jsonl")] == [100, 200]

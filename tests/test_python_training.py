@@ -134,6 +134,13 @@ def test_length_in_env_steps_wins_over_a_config(tmp_path):
     assert 1500 <= short.summary["env_steps"] < 1516
 
 
+def test_presets_are_found_by_name():
+    run = library.train("classic/stale", env_steps=1500, seed=3, progress=False)
+    assert run.config["surrogate"]["centre"] == "proximal" and run.summary["seed"] == 3
+    with pytest.raises(library.ConfigError, match=r"classic/stael: there is no such file, .*did you mean classic/stale"):
+        library.train("classic/stael")
+
+
 def test_an_exception_in_an_environment_ends_a_run_that_has_begun(tmp_path, monkeypatch):
     (tmp_path / "breaks.py").write_text(BREAKS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -176,8 +183,71 @@ def test_callback_hears_every_logged_update_and_may_stop():
     assert {"seconds", "env_steps", "updates", "return_mean", "share_old"} <= set(heard[0])
 
     part = library.train(OPTIONS, name="part", callback=lambda f: f["update"] < 100, progress=False)
-    assert part.summary["ended"] == "interrupted" and part.summary["updates"] == 100
+    ended = part.summary
+    assert ended["ended"] == "stopped" and ended["updates"] == 100 and ended["eval_return"]["episodes"] == 3
+    assert part.evaluations()["update"].tolist() == [100]
     assert library.resume(part, progress=False).summary["fingerprint"] == whole.summary["fingerprint"]
+
+
+@pytest.mark.parametrize("mode", ["lockstep", "async"])
+def test_callbacks_hear_of_evaluations_and_episodes_and_may_stop(mode):
+    evaluations, episodes = [], []
+    options = OPTIONS | {"run.mode": mode, "eval.every_updates": 60}
+    run = library.train(options, on_evaluation=evaluations.append, on_episode=episodes.append, progress=False)
+    logged = run.evaluations()
+    assert [e["update"] for e in evaluations] == logged["update"].tolist() and evaluations[-1]["update"] == 200
+    assert [e["mean"] for e in evaluations] == logged["mean"].tolist()
+    assert evaluations[0]["best"] and [e["update"] for e in evaluations if e["best"]][-1] == run.summary["best"]["update"]
+    for name, column in run.episodes().items():
+        assert [e[name] for e in episodes] == column.tolist(), name
+
+    stopped = library.train(options, name="b", on_evaluation=lambda e: e["update"] < 120, progress=False).summary
+    assert stopped["ended"] == "stopped" and 120 <= stopped["updates"] < 200
+    stopped = library.train(options, name="c", on_episode=lambda e: False, progress=False).summary
+    assert stopped["ended"] == "stopped" and stopped["eval_return"]["episodes"] == 3
+
+
+def test_callbacks_are_given_the_policy_of_the_moment(tmp_path):
+    kept, acted = [], []
+
+    def callback(figures):
+        if figures["update"] % 50 == 0:
+            acted.append((figures["update"], figures.policy().version))
+            kept.append(figures.policy())
+            kept.append(figures)
+        return True
+
+    evaluated = []
+    run = library.train(
+        OPTIONS | {"eval.every_updates": 40, "learner.publish_every": 7},
+        callback=callback,
+        on_evaluation=lambda e: evaluated.append((e["update"], e.policy().version)),
+        progress=False,
+    )
+    assert acted == [(50, 50), (100, 100), (150, 150), (200, 200)]
+    assert [update for update, _ in evaluated] == [version for _, version in evaluated] == [40, 80, 120, 160, 200]
+    observations = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    at_end = kept[-2].parameters(observations)["logits"]
+    np.testing.assert_array_equal(at_end, run.policy().parameters(observations)["logits"])
+    assert not np.array_equal(at_end, kept[0].parameters(observations)["logits"])
+    with pytest.raises(library.ConfigError, match="the run has gone on; call it before the callback returns"):
+        kept[-1].policy()
+
+
+def test_what_callbacks_return_is_none_or_a_truth():
+    for value in (True, None, np.bool_(True)):
+        run = library.train(OPTIONS, name="a", overwrite=True, callback=lambda figures, value=value: value, progress=False)
+        assert run.summary["ended"] == "finished"
+    run = library.train(OPTIONS, name="a", overwrite=True, callback=lambda figures: np.bool_(False), progress=False)
+    assert run.summary["ended"] == "stopped" and run.summary["updates"] == 10
+    for name in ("callback", "on_evaluation", "on_episode"):
+        with pytest.raises(TypeError, match=f"{name} returned 3: wanted None or True to go on, or False to end the run"):
+            library.train(
+                OPTIONS, name="a", overwrite=True, eval__every_updates=20, progress=False, **{name: lambda figures: 3}
+            )
+        with pytest.raises(TypeError, match=f"{name} must be callable, not int"):
+            library.train(OPTIONS, name="b", **{name: 3})
+    assert library.Run("runs/a").summary["ended"] == "interrupted"
 
 
 def test_exception_of_a_callback_saves_and_is_raised():

@@ -26,7 +26,7 @@ SETTINGS = {
     "eval.episodes": 3,
     "log.every_updates": 5,
 }
-COMPARED = ["metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors"]
+COMPARED = ["metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors", "best.safetensors"]
 
 
 def train(gipo, folder, name, **settings):
@@ -53,7 +53,7 @@ def resume(gipo, folder, *more):
 def contents(folder):
     found = {name: (folder / name).read_bytes() for name in COMPARED}
     summary = json.loads((folder / "summary.json").read_text())
-    return found | {"fingerprint": summary["fingerprint"], "window": summary["window"]}
+    return found | {name: summary[name] for name in ("fingerprint", "window", "best")}
 
 
 REGIMES = {
@@ -151,6 +151,33 @@ def test_a_finished_run_can_be_lengthened(gipo, tmp_path):
     assert updates == [90, 180, 270, 360, 450, 500]  # the one that ended the shorter run is gone
     short = run(resume(gipo, folder, "--updates", "100"))
     assert short.returncode == 2 and "500 updates already" in short.stderr
+
+
+def test_best_policy_is_that_of_the_best_evaluation_and_is_cut_back(gipo, tmp_path):
+    whole(train(gipo, tmp_path, "a"))
+    folder = tmp_path / "a"
+    lines = [json.loads(line) for line in (folder / "evaluations.jsonl").open()]
+    best = max(lines, key=lambda line: line["mean"])  # the first of equals
+    recorded = json.loads((folder / "summary.json").read_text())["best"]
+    assert recorded["update"] == best["update"] and recorded["env_steps"] == best["env_steps"]
+    assert recorded["return"] == {key: best[key] for key in ("mean", "std", "episodes")}
+    kept = (folder / "best.safetensors").read_bytes()
+    metadata = json.loads(kept[8 : 8 + int.from_bytes(kept[:8], "little")])["__metadata__"]
+    assert metadata["version"] == str(best["update"]) and metadata["env_steps"] == str(best["env_steps"])
+    assert float(metadata["eval_mean"]) == best["mean"] and metadata["eval_episodes"] == "3"
+    # One from an evaluation that the checkpoint does not know is replaced, and the last evaluation is made again.
+    (folder / "best.safetensors").write_bytes(b"of an evaluation that never was")
+    whole(resume(gipo, folder))
+    assert (folder / "best.safetensors").read_bytes() == kept
+    # Before the first evaluation there is none.
+    whole(train(gipo, tmp_path, "b", **{"learner.updates": 80, "eval.every_updates": 81}))
+    (tmp_path / "b" / "best.safetensors").write_bytes(b"of an evaluation that never was")
+    whole(resume(gipo, tmp_path / "b", "--updates", "81"))
+    assert json.loads((tmp_path / "b" / "summary.json").read_text())["best"]["update"] == 81
+    # Without evaluations on the way none is kept.
+    whole(train(gipo, tmp_path, "c", **{"learner.updates": 80, "eval.every_updates": 0}))
+    assert not (tmp_path / "c" / "best.safetensors").exists()
+    assert "best" not in json.loads((tmp_path / "c" / "summary.json").read_text())
 
 
 def test_a_run_can_be_lengthened_by_env_steps(gipo, tmp_path):

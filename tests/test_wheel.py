@@ -61,5 +61,8 @@ def test_wheel_installs_and_the_tour_runs(tmp_path):
     run(program, "train", "--quiet", "--name", "hop", "--set", "env.id=Hopper-v5", *small, cwd=tmp_path)
     run(program, "export", "runs/hop", "hop.onnx", cwd=tmp_path)
     run(program, "study", "gridworld", "--figure", "study.png", cwd=tmp_path)  # starts the Python package
+    run(program, "train", "classic/stale", "--quiet", "--env-steps", "2000", *small[2:], cwd=tmp_path)
+    command = "import gipo; gipo.train('fast/cartpole', env_steps=2000, name='preset')"
+    run(binaries / "python", "-c", command, cwd=tmp_path)
     command = "import gipo; gipo.train(env='Hopper-v5', name='hop2', learner__updates=20, eval__episodes=1)"
     run(binaries / "python", "-c", command, cwd=tmp_path)

@@ -16,7 +16,7 @@ from pathlib import Path
 from gipo.registration import register_with_gymnasium
 
 _PUBLIC = {
-    "gipo.training": ["train", "resume", "load", "export", "Run"],
+    "gipo.training": ["train", "resume", "load", "export", "presets", "Run", "Figures"],
     "gipo.policy": ["Policy"],
     "gipo.evaluation": ["evaluate", "Evaluation"],
     "gipo.native": ["make_env", "make_vec"],

@@ -21,9 +21,11 @@ from gipo.scores import aggregate as aggregate
 from gipo.scores import iqm as iqm
 from gipo.scores import performance_profile as performance_profile
 from gipo.scores import probability_of_improvement as probability_of_improvement
+from gipo.training import Figures as Figures
 from gipo.training import Run as Run
 from gipo.training import export as export
 from gipo.training import load as load
+from gipo.training import presets as presets
 from gipo.training import resume as resume
 from gipo.training import train as train
 

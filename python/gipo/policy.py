@@ -21,14 +21,23 @@ class Policy:
     One object serves one thread at a time.
     """
 
-    def __init__(self, run: str | PathLike[str]) -> None:
-        self.path = fspath(run)  # where it was loaded from
-        self._core = _core.Policy(self.path)
+    def __init__(self, run: str | PathLike[str], which: str = "last") -> None:
+        self._open(_core.Policy(fspath(run), which), fspath(run))
+
+    @classmethod
+    def _of(cls, core: _core.Policy) -> Policy:
+        policy = cls.__new__(cls)
+        policy._open(core, "the policy of the run")
+        return policy
+
+    def _open(self, core: _core.Policy, name: str) -> None:
+        self.path = name  # where it was loaded from
+        self._core = core
         try:
             described = self._core.spaces
             self._spaces = Spaces(described, self.observation_size, self._core.action_dims) if described else None
         except ValueError as error:
-            raise _core.ConfigError(f"{fspath(run)}: {error}") from None
+            raise _core.ConfigError(f"{name}: {error}") from None
         self._is_row = self._spaces is None or self._spaces.takes_rows
 
     @property

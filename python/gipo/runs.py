@@ -29,7 +29,7 @@ POLL_SECONDS = 0.2
 STOP_SECONDS = 5.0  # for a run to end by itself once asked
 TAIL_BYTES = 16 * 1024  # several lines of metrics
 
-ENDED_WELL = ("finished", "solved")  # `ended` of a run that has done all it was asked to
+ENDED_WELL = ("finished", "solved", "stopped")  # `ended` of a run that has done all it was asked to
 
 Record = dict[str, Any]
 

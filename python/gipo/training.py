@@ -23,7 +23,21 @@ from gipo.runs import Record, read_jsonl, read_summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Callback = Callable[[dict[str, float]], object]
+
+
+class Figures(dict[str, Any]):
+    """What a callback is given: figures by name, and the policy of that moment on demand."""
+
+    def __init__(self, figures: Mapping[str, Any], policy: Callable[[], Any]) -> None:
+        super().__init__(figures)
+        self._policy = policy
+
+    def policy(self) -> Policy:
+        """The policy as it is now; after an evaluation, the one that was evaluated. Only until the callback returns."""
+        return Policy._of(self._policy())
+
+
+Callback = Callable[[Figures], bool | None]
 
 
 class Run:
@@ -58,9 +72,9 @@ class Run:
         """The columns of evaluations.jsonl, one value per evaluation."""
         return _columns(self.path / "evaluations.jsonl")
 
-    def policy(self) -> Policy:
-        """The policy of the run's end."""
-        return Policy(self.path)
+    def policy(self, which: str = "last", *, update: int | None = None) -> Policy:
+        """A policy of the run: "last", of its end; "best", of its best evaluation; update=N, that of a checkpoint."""
+        return Policy(self.path, which if update is None else str(update))
 
     def plot(self) -> Figure:
         """A figure: the training return, and how much old data still contributed. Needs matplotlib."""
@@ -90,6 +104,8 @@ def train(
     env: str | type | Callable[..., Any] | Mapping[str, Any] | None = None,
     callback: Callback | None = None,
     *,
+    on_evaluation: Callback | None = None,
+    on_episode: Callback | None = None,
     env_steps: int | None = None,
     seed: int | None = None,
     name: str | None = None,
@@ -99,9 +115,13 @@ def train(
 ) -> Run:
     """Trains a policy and returns its run folder.
 
-    config: a TOML file, or a dictionary with its keys, nested or with dots; None: the defaults.
+    config: a preset by its name ("classic/stale", `gipo.presets()`), a TOML file, or a dictionary with its keys, nested
+        or with dots; None: the defaults.
     env: the task: an id, or an environment class or function of your own that a worker process can import.
-    callback: called with the figures of every logged update, a line of metrics.jsonl; False ends the run.
+    callback: called with the figures of every logged update, a line of metrics.jsonl, as gipo.training.Figures.
+        It returns None or True to go on, False to end the run, which then makes its last evaluation.
+    on_evaluation, on_episode: called likewise with every evaluation (a line of evaluations.jsonl, and `best`) and with
+        every finished training episode (a line of episodes.jsonl).
     env_steps: how long the run is, in environment steps; wins over `config`, as learner.env_steps does.
     seed, name: as run.seed and run.name. overwrite: remove an earlier run of that name first.
     progress: show a line on stderr.
@@ -132,7 +152,9 @@ def train(
     given |= named
     path = "" if config is None or isinstance(config, Mapping) else fspath(config)
     words = [repr(path)] * bool(path) + [f"{key.replace('.', '__')}={value!r}" for key, value in given.items()]
-    with in_pythons_words("gipo.train", spelled, given), _listening(progress, callback, task) as listeners:
+    with in_pythons_words("gipo.train", spelled, given), _listening(
+        progress, task, callback=callback, on_evaluation=on_evaluation, on_episode=on_episode
+    ) as listeners:
         folder = _core.train(path, list(given.items()), overwrite, f"gipo.train({', '.join(words)})", listeners)
     return Run(folder)
 
@@ -142,6 +164,8 @@ def resume(
     updates: int | None = None,
     callback: Callback | None = None,
     *,
+    on_evaluation: Callback | None = None,
+    on_episode: Callback | None = None,
     env_steps: int | None = None,
     progress: bool = True,
 ) -> Run:
@@ -159,11 +183,18 @@ def resume(
     length = {name: int(value) for name, value in length.items() if value is not None}
     command = ", ".join([repr(path), *(f"{name}={value}" for name, value in length.items())])
     words = in_pythons_words("gipo.resume", {f"learner.{name}": name for name in ("updates", "env_steps")}, {})
-    with words, _listening(progress, callback, run=Path(path)) as listeners:
+    with words, _listening(
+        progress, run=Path(path), callback=callback, on_evaluation=on_evaluation, on_episode=on_episode
+    ) as listeners:
         folder = _core.resume(
             path, length.get("updates"), length.get("env_steps"), f"gipo.resume({command})", listeners
         )
     return Run(folder)
+
+
+def presets() -> dict[str, str]:
+    """The ready-made configs that `train` takes by name, and what each is."""
+    return dict(_core.presets())
 
 
 def _path(where: str, run: Any) -> str:
@@ -172,13 +203,28 @@ def _path(where: str, run: Any) -> str:
     return fspath(run)
 
 
+def _listener(name: str, function: Callback | None) -> Callable[..., bool] | None:
+    """Calls the user's function and says whether the run is to go on."""
+    if function is None:
+        return None
+    if not callable(function):
+        raise TypeError(f"{name} must be callable, not {type(function).__name__}")
+
+    def hear(figures: dict[str, Any], policy: Callable[[], Any]) -> bool:
+        said = function(Figures(figures, policy))
+        if said is None or isinstance(said, (bool, np.bool_)):
+            return said is None or bool(said)
+        raise TypeError(f"{name} returned {said!r}: wanted None or True to go on, or False to end the run")
+
+    return hear
+
+
 @contextlib.contextmanager
 def _listening(
-    progress: bool, callback: Callback | None, task: Task | None = None, run: Path | None = None
+    progress: bool, task: Task | None = None, run: Path | None = None, **callbacks: Callback | None
 ) -> Iterator[_core.Listeners]:
     """What a run that goes on inside calls; workers that it starts can make the environment that was given."""
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+    heard = [_listener(name, function) for name, function in callbacks.items()]
     line = TrainingLine() if progress else None
 
     def warn(text: str) -> None:
@@ -195,18 +241,19 @@ def _listening(
                 line.start(name, opening)
 
         try:
-            yield _core.Listeners(start, line.show if line else None, callback, warn, line.interval if line else 0.0, main)
+            show = line.show if line else None
+            yield _core.Listeners(start, show, *heard, warn, line.interval if line else 0.0, main)
         finally:
             if line:
                 line.close()
 
 
-def load(run: str | PathLike[str] | Run) -> Policy:
-    """The trained policy of a run folder, or of a policy.safetensors alone."""
-    return Policy(_path("gipo.load", run))
+def load(run: str | PathLike[str] | Run, which: str = "last") -> Policy:
+    """A trained policy of a run folder, `which` as in `Run.policy`; or that of a policy.safetensors alone."""
+    return Policy(_path("gipo.load", run), which)
 
 
-def export(run: str | PathLike[str] | Run, file: str | PathLike[str]) -> Path:
-    """Writes the policy of a run for other programs: NAME.onnx, or its weights as NAME.safetensors."""
-    _core.export_policy(_path("gipo.export", run), fspath(file))
+def export(run: str | PathLike[str] | Run, file: str | PathLike[str], which: str = "last") -> Path:
+    """Writes a policy of a run for other programs: NAME.onnx, or its weights as NAME.safetensors."""
+    _core.export_policy(_path("gipo.export", run), fspath(file), which)
     return Path(file)

@@ -4,6 +4,10 @@
 
 // The module gipo._core: the library's functions on arrays, as the package python/gipo calls them. Its users see the
 // package, which checks shapes, converts arrays and documents; nothing here prints.
+namespace gipo {
+struct SavedPolicy;
+}
+
 namespace gipo::bindings {
 
 void add_objective(nanobind::module_& module);  // surrogates, advantages, diagnostics, certificate
@@ -12,5 +16,7 @@ void add_fields(nanobind::module_& module);     // observations in fields to row
 void add_policy(nanobind::module_& module);     // a trained policy
 void add_envs(nanobind::module_& module);       // the tasks, for loops of others
 void add_training(nanobind::module_& module);   // train and resume
+
+nanobind::object acting_policy(SavedPolicy policy);  // as Python knows it
 
 }  // namespace gipo::bindings

@@ -20,7 +20,9 @@ constexpr std::size_t kRowsTogether = 1024;
 // A trained policy that acts. Holds the interpreter's lock while it works: one object, one thread at a time.
 class ActingPolicy {
  public:
-  explicit ActingPolicy(const std::string& run_or_file) : saved_(load_policy(run_or_file)), random_(stream(0)) {}
+  explicit ActingPolicy(SavedPolicy saved) : saved_(std::move(saved)), random_(stream(0)) {}
+  ActingPolicy(const std::string& run_or_file, const std::string& which)
+      : ActingPolicy(load_policy(run_or_file, which)) {}
 
   const SavedPolicy& saved() const { return saved_; }
 
@@ -130,9 +132,11 @@ class ActingPolicy {
 
 }  // namespace
 
+nb::object acting_policy(SavedPolicy policy) { return nb::cast(ActingPolicy(std::move(policy))); }
+
 void add_policy(nb::module_& m) {
   nb::class_<ActingPolicy>(m, "Policy", "A trained policy.")
-      .def(nb::init<const std::string&>(), nb::arg("run_or_file"))
+      .def(nb::init<const std::string&, const std::string&>(), nb::arg("run_or_file"), nb::arg("which"))
       .def("act", &ActingPolicy::act, nb::arg("observations").noconvert(), nb::arg("deterministic"),
            nb::arg("seed").none(), nb::arg("mask").noconvert().none(),
            "Numbers of actions [N, dims] for observations [N, size]; mask [N, mask_size] of a masked policy.")
@@ -162,7 +166,7 @@ void add_policy(nb::module_& m) {
       .def_prop_ro(
           "spaces", [](const ActingPolicy& p) { return p.saved().model.spaces; },
           "The task's spaces as JSON; empty where the file does not say.");
-  m.def("export_policy", &export_policy, nb::arg("run_or_file"), nb::arg("file"),
+  m.def("export_policy", &export_policy, nb::arg("run_or_file"), nb::arg("file"), nb::arg("which"),
         "Writes NAME.onnx or NAME.safetensors.");
 }
 

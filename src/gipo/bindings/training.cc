@@ -19,6 +19,8 @@
 #include "gipo/core/error.h"
 #include "gipo/core/signals.h"
 #include "gipo/plan/memory.h"
+#include "gipo/plan/presets.h"
+#include "gipo/run/first_weights.h"
 #include "gipo/run/resume.h"
 #include "gipo/train/trainer.h"
 
@@ -30,10 +32,12 @@ namespace nb = nanobind;
 // What Python wants to hear of a run; each is called with the interpreter's lock held, and all but start and warn
 // may be None.
 struct Listeners {
-  nb::object start;     // (name, what is said at the start, run folder), once
-  nb::object line;      // (figures), at most every `interval` seconds and at the end; also during the warm-up
-  nb::object callback;  // (figures) after every logged update; a false value that is not None ends the run
-  nb::object warn;      // (text)
+  nb::object start;  // (name, what is said at the start, run folder), once
+  nb::object line;   // (figures), at most every `interval` seconds and at the end; also during the warm-up
+  // (figures, policy) after every logged update, every evaluation and every training episode. policy() is the policy of
+  // that moment, while the call lasts. They return whether the run is to go on.
+  nb::object update, evaluation, episode;
+  nb::object warn;  // (text)
   double interval = 0;
   bool main_thread = false;  // Ctrl-C arrives there
 };
@@ -78,6 +82,41 @@ class InterruptGuard {
  private:
   bool installed_;
 };
+
+void add(nb::dict& figures, const ReturnStats& s) {
+  figures["mean"] = s.mean;
+  figures["std"] = s.std;
+  figures["episodes"] = s.episodes;
+  if (!s.success_rate) return;
+  figures["success_rate"] = *s.success_rate;
+  figures["success_rate_last"] = *s.success_rate_last;
+}
+
+// The fields of a line of evaluations.jsonl, and whether it is the best so far.
+nb::dict to_dict(const EvaluationNews& e) {
+  nb::dict figures;
+  figures["update"] = e.weights.version;
+  figures["env_steps"] = e.env_steps;
+  add(figures, e.result.returns);
+  figures["best"] = e.best;
+  return figures;
+}
+
+// Those of a line of episodes.jsonl.
+nb::dict to_dict(const Episode& e) {
+  nb::dict figures;
+  figures["env"] = e.env;
+  figures["episode"] = e.number;
+  figures["return"] = e.episode_return;
+  figures["length"] = e.length;
+  figures["env_steps"] = e.env_steps;
+  figures["version"] = e.version;
+  figures["terminated"] = e.terminated;
+  if (!e.success.known) return figures;
+  figures["success"] = e.success.ever;
+  figures["success_last"] = e.success.last;
+  return figures;
+}
 
 nb::dict to_dict(const Progress& p) {
   nb::dict figures;
@@ -153,7 +192,9 @@ class RunThread {
   }
 
   const std::atomic<bool>& stop() const { return stop_; }
+  const std::atomic<bool>& finish() const { return finish_; }
   void request_stop() { stop_ = true; }
+  void request_finish() { finish_ = true; }
 
  private:
   void answer(bool answered, bool leave) {
@@ -170,7 +211,7 @@ class RunThread {
   const std::function<void()>* asked_ = nullptr;
   bool ended_ = false, left_ = false;
   std::exception_ptr error_;
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, finish_{false};
 };
 
 // What the run's thread needs; it may outlive the call.
@@ -178,6 +219,8 @@ struct Work {
   Plan plan;
   std::unique_ptr<RunFolder> folder;
   std::optional<Checkpoint> checkpoint;
+  std::shared_ptr<const Weights> first;
+  Trainer* trainer = nullptr;  // while it is there
 };
 
 // One call of train or resume, on the caller's thread.
@@ -198,8 +241,9 @@ class Session {
                                : std::make_unique<RunFolder>(work->plan, command, wall_time);
       hear([&] { listeners_.start(work->plan.name, opening(work->plan), work->plan.run_dir); });
       const auto thread = std::make_shared<RunThread>();
-      RunThread::start(thread, [work, hooks = hooks(*thread)] {
-        Trainer trainer(work->plan, *work->folder, hooks);
+      RunThread::start(thread, [work, hooks = hooks(*thread, *work)] {
+        Trainer trainer(work->plan, *work->folder, hooks, std::exchange(work->first, {}));
+        work->trainer = &trainer;
         if (work->checkpoint) trainer.restore(*work->checkpoint);
         work->checkpoint.reset();
         trainer.run();
@@ -215,30 +259,68 @@ class Session {
 
  private:
   // They are called on the run's thread, which may outlive this object: what they tell is done by the caller's alone.
-  TrainerHooks hooks(RunThread& run) {
+  TrainerHooks hooks(RunThread& run, Work& work) {
     TrainerHooks hooks;
     hooks.seconds = [start = steady_time()] { return steady_time() - start; };
-    hooks.progress = [this, &run, interval = listeners_.interval, line = !listeners_.line.is_none(),
-                      every = !listeners_.callback.is_none(), shown_at = -1e9](const Progress& p) mutable {
+    hooks.progress = [this, &run, &work, interval = listeners_.interval, line = !listeners_.line.is_none(),
+                      every = !listeners_.update.is_none(), shown_at = -1e9](const Progress& p) mutable {
       const bool show = line && (p.update == p.updates || p.seconds - shown_at >= interval);
-      if (!show && !(every && p.figures)) return;
+      const bool tell = every && p.figures;
+      if (!show && !tell) return;
       if (show) shown_at = p.seconds;
-      run.tell([&] { hear([&] { progress(p, show, run); }); });
+      run.tell([&] {
+        hear([&] {
+          const nb::dict figures = to_dict(p);
+          if (show) listeners_.line(figures);
+          if (tell)
+            ask(
+                listeners_.update, figures, run, [&] { return *work.trainer->current_weights(); }, work.plan);
+        });
+      });
     };
+    if (!listeners_.evaluation.is_none()) {
+      hooks.evaluation = [this, &run, &work](const EvaluationNews& e) {
+        run.tell([&] {
+          hear([&] {
+            ask(
+                listeners_.evaluation, to_dict(e), run, [&] { return e.weights; }, work.plan);
+          });
+        });
+      };
+    }
+    if (!listeners_.episode.is_none()) {
+      hooks.episodes = [this, &run, &work](std::span<const Episode> episodes) {
+        run.tell([&] {
+          for (const Episode& e : episodes) {
+            hear([&] {
+              ask(
+                  listeners_.episode, to_dict(e), run, [&] { return *work.trainer->current_weights(); }, work.plan);
+            });
+          }
+        });
+      };
+    }
     hooks.warn = [this, &run](const std::string& text) { run.tell([&] { hear([&] { listeners_.warn(text); }); }); };
     hooks.stop = &run.stop();
+    hooks.finish = &run.finish();
     return hooks;
   }
 
-  void progress(const Progress& p, bool show, RunThread& run) {
-    const nb::dict figures = to_dict(p);
-    if (show) listeners_.line(figures);
-    if (listeners_.callback.is_none() || !p.figures) return;
-    const nb::object said = listeners_.callback(figures);
-    if (said.is_none()) return;
-    const int truth = PyObject_IsTrue(said.ptr());
-    if (truth < 0) throw nb::python_error();
-    if (truth == 0) run.request_stop();
+  // Calls a listener; where it says so, the run ends. The run waits meanwhile, so that its weights may be copied.
+  void ask(const nb::object& listener, const nb::dict& figures, RunThread& run, std::function<Weights()> weights,
+           const Plan& plan) {
+    const auto moment = std::make_shared<std::function<Weights()>>(std::move(weights));
+    const nb::object policy = nb::cpp_function([moment, &plan] {
+      if (!*moment) throw Error("policy(): the run has gone on; call it before the callback returns");
+      const std::string file = weights_to_safetensors(plan.model, (*moment)(), plan.env.id);
+      return acting_policy(policy_from_safetensors(file, "the policy of the run"));
+    });
+    struct End {
+      std::function<Weights()>& moment;
+      ~End() { moment = nullptr; }
+    } end{*moment};
+    const nb::object said = listener(figures, policy);
+    if (!nb::cast<bool>(said)) run.request_finish();
   }
 
   // The first exception is kept, and ends the run.
@@ -290,20 +372,20 @@ OptionValue to_option(const std::string& key, nb::handle object, std::size_t lev
 
 using NamedValues = std::vector<std::pair<std::string, nb::object>>;
 
-// Makes the plan of a config file (none: empty) and options on top of it.
-Plan plan_of(const std::string& config, const NamedValues& options, const std::string& where) {
-  LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config(config);
+// Makes the plan of a config file (none: empty) and options on top of it, and what the run begins with.
+void prepare(Work& work, const std::string& config, const NamedValues& options, const std::string& where) {
+  LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config_or_preset(config);
   for (const auto& [key, value] : options) set_option(loaded, key, to_option(key, value), where);
   const nb::gil_scoped_release released;  // a task may take its time to be made
-  Plan plan = make_plan(loaded);
-  refuse_what_does_not_fit(plan, loaded.origins);
-  return plan;
+  work.plan = make_plan(loaded);
+  work.first = first_weights(work.plan, loaded.origins);
+  refuse_what_does_not_fit(work.plan, loaded.origins);
 }
 
 std::string train(const std::string& config, const NamedValues& options, bool overwrite, const std::string& command,
                   const Listeners& listeners) {
   const auto work = std::make_shared<Work>();
-  work->plan = plan_of(config, options, "gipo.train");
+  prepare(*work, config, options, "gipo.train");
   if (overwrite) remove_run(work->plan.run_dir);
   std::string run_dir = work->plan.run_dir;
   Session(listeners).run(work, command, nullptr);
@@ -331,11 +413,21 @@ void add_training(nb::module_& m) {
   nb::class_<Listeners>(m, "Listeners", "What is called while a run goes on.")
       .def(
           "__init__",
-          [](Listeners* self, const nb::object& start, const nb::object& line, const nb::object& callback,
-             const nb::object& warn, double interval,
-             bool main_thread) { new (self) Listeners{start, line, callback, warn, interval, main_thread}; },
-          nb::arg("start"), nb::arg("line").none(), nb::arg("callback").none(), nb::arg("warn"), nb::arg("interval"),
-          nb::arg("main_thread"));
+          [](Listeners* self, const nb::object& start, const nb::object& line, const nb::object& update,
+             const nb::object& evaluation, const nb::object& episode, const nb::object& warn, double interval,
+             bool main_thread) {
+            new (self) Listeners{start, line, update, evaluation, episode, warn, interval, main_thread};
+          },
+          nb::arg("start"), nb::arg("line").none(), nb::arg("update").none(), nb::arg("evaluation").none(),
+          nb::arg("episode").none(), nb::arg("warn"), nb::arg("interval"), nb::arg("main_thread"));
+  m.def(
+      "presets",
+      [] {
+        std::vector<std::pair<std::string, std::string>> all;
+        for (const PresetConfig& preset : preset_configs()) all.emplace_back(preset.name, preset.about());
+        return all;
+      },
+      "Names of the ready-made configs, and what each is.");
   m.def("train", &train, nb::arg("config"), nb::arg("options"), nb::arg("overwrite"), nb::arg("command"),
         nb::arg("listeners"), "Trains to the end; the run folder.");
   m.def("resume", &resume, nb::arg("run"), nb::arg("updates").none(), nb::arg("env_steps").none(), nb::arg("command"),

@@ -86,7 +86,10 @@ void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("train", "Train a policy; writes a run folder");
   TrainArguments& a = arguments_of(c, train, chosen);
   a.command_line = typed;
-  c->add_option("config", a.config, "TOML file with options; without one, the defaults")->check(path_text());
+  c->add_option("config", a.config,
+                "Preset, as in classic/stale (gipo list presets), or TOML file with options; with --set "
+                "alone, the defaults")
+      ->check(path_text());
   c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false);
   c->add_option("--seed", a.seed, "Root seed, the same as --set run.seed=N");
   c->add_option("--env-steps", a.env_steps,
@@ -109,10 +112,16 @@ void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
   c->add_flag("--quiet", a.quiet, "No progress on stderr");
 }
 
+void add_policy(CLI::App* c, std::string& policy) {
+  c->add_option("--policy", policy,
+                "Which policy of the run: last, best (of its evaluations), or the number of a checkpoint");
+}
+
 void add_eval(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("eval", "Play episodes with the policy of a run");
   EvalArguments& a = arguments_of(c, eval, chosen);
   c->add_option("run", a.run, "Run folder")->required()->check(path_text());
+  add_policy(c, a.policy);
   c->add_option("--episodes", a.episodes, "Episodes to play")->check(CLI::Range(1, 1000000));
   c->add_option("--seed", a.seed, "Seed of the episodes");
   c->add_flag("--sampled", a.sampled, "Sample actions instead of taking the most likely");
@@ -134,11 +143,11 @@ void add_bench(CLI::App& app, Chosen& chosen) {
 }
 
 void add_list(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("list", "Show what there is: envs, surrogates or options");
+  CLI::App* c = app.add_subcommand("list", "Show what there is: presets, envs, surrogates or options");
   ListArguments& a = arguments_of(c, list, chosen);
-  c->add_option("what", a.what, "envs, surrogates or options")
+  c->add_option("what", a.what, "presets, envs, surrogates or options")
       ->required()
-      ->check(CLI::IsMember({"envs", "surrogates", "options"}));
+      ->check(CLI::IsMember({"presets", "envs", "surrogates", "options"}));
   c->add_flag("--json", a.json, "Print a JSON array on stdout");
   c->add_flag("--markdown", a.markdown, "options, envs: print the page docs/options.md or docs/tasks.md");
 }
@@ -284,6 +293,7 @@ void add_export(CLI::App& app, Chosen& chosen) {
   ExportArguments& a = arguments_of(c, export_run, chosen);
   c->add_option("run", a.run, "Run folder, or its policy.safetensors")->required()->check(path_text());
   c->add_option("file", a.file, "NAME.onnx, or NAME.safetensors for the weights")->required()->check(path_text());
+  add_policy(c, a.policy);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct ResumeArguments {
 int resume(const ResumeArguments& arguments);
 
 struct EvalArguments {
-  std::string run;
+  std::string run, policy = "last";
   std::int64_t episodes = 100;
   std::uint64_t seed = 0;
   bool json = false, sampled = false;
@@ -54,7 +54,7 @@ struct BenchArguments {
 int bench(const BenchArguments& arguments);
 
 struct ListArguments {
-  std::string what;  // envs, surrogates or options
+  std::string what;  // presets, envs, surrogates or options
   bool json = false, markdown = false;
 };
 int list(const ListArguments& arguments);
@@ -119,7 +119,7 @@ struct ReportArguments {
 int report(const ReportArguments& arguments);
 
 struct ExportArguments {
-  std::string run, file;
+  std::string run, file, policy = "last";
 };
 int export_run(const ExportArguments& arguments);
 

@@ -7,7 +7,7 @@
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
 #include "gipo/plan/plan.h"
-#include "gipo/run/run_folder.h"
+#include "gipo/run/export.h"
 #include "gipo/train/evaluator.h"
 
 namespace gipo::cli {
@@ -15,10 +15,7 @@ namespace gipo::cli {
 int eval(const EvalArguments& a) {
   if (!std::filesystem::is_directory(a.run)) throw Error(fmt::format("{}: no such run folder", a.run));
   const Plan plan = make_plan(load_config(a.run + "/config.toml"));
-  const std::string path = a.run + "/" + kPolicyFile;
-  if (!std::filesystem::exists(path)) {
-    throw Error(fmt::format("{}: no policy there yet; a run saves it when it ends", path));
-  }
+  const std::string path = policy_path(a.run, a.policy);
   const Weights weights = weights_from_safetensors(plan.model, read_file(path), path);
   const Evaluation evaluation = evaluate(
       plan.model, weights, {plan.env, plan.config.env, plan.config.env_options, a.episodes, a.seed, !a.sampled});
@@ -32,6 +29,7 @@ int eval(const EvalArguments& a) {
     nlohmann::ordered_json out = {
         {"run_dir", a.run},
         {"env", plan.env.id},
+        {"policy", a.policy},
         {"update", weights.version},
         {"greedy", !a.sampled},
         {"seed", a.seed},

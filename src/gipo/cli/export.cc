@@ -7,7 +7,7 @@
 namespace gipo::cli {
 
 int export_run(const ExportArguments& a) {
-  export_policy(a.run, a.file);
+  export_policy(a.run, a.file, a.policy);
   std::printf("%s\n", a.file.c_str());
   return kDone;
 }

@@ -7,6 +7,7 @@
 #include "gipo/env/env.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/plan/option_table.h"
+#include "gipo/plan/presets.h"
 
 namespace gipo::cli {
 namespace {
@@ -93,12 +94,23 @@ void list_options(bool json) {
   if (json) fmt::print("{}\n", rows.dump(2));
 }
 
+void list_presets(bool json) {
+  Json rows = Json::array();
+  for (const PresetConfig& preset : preset_configs()) {
+    rows.push_back({{"name", preset.name}, {"about", preset.about()}, {"config", preset.text}});
+    if (!json) fmt::print("{:<28} {}\n", preset.name, preset.about());
+  }
+  if (json) fmt::print("{}\n", rows.dump(2));
+}
+
 }  // namespace
 
 int list(const ListArguments& a) {
-  if (a.markdown && a.what == "surrogates") throw Error("--markdown goes with `gipo list options` or `gipo list envs`");
+  if (a.markdown && a.what != "options" && a.what != "envs")
+    throw Error("--markdown goes with `gipo list options` or `gipo list envs`");
   if (a.what == "envs" && a.markdown) print_envs_page();
   if (a.what == "envs" && !a.markdown) list_envs(a.json);
+  if (a.what == "presets") list_presets(a.json);
   if (a.what == "surrogates") list_surrogates(a.json);
   if (a.what == "options" && a.markdown) fmt::print("{}", options_page());
   if (a.what == "options" && !a.markdown) list_options(a.json);

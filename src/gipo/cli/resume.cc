@@ -21,7 +21,7 @@ int resume(const ResumeArguments& a) {
   listen_for_signals();
   RunFolder folder(point.plan, a.command_line, wall_time, point.positions);
   if (!a.quiet) fmt::print(stderr, "{}: resumed at update {}\n", point.plan.name, point.checkpoint.update);
-  return run_session(point.plan, folder, &point.checkpoint, a.json, a.quiet);
+  return run_session(point.plan, folder, {&point.checkpoint, {}}, a.json, a.quiet);
 }
 
 }  // namespace gipo::cli

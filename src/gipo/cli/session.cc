@@ -54,7 +54,7 @@ void listen_for_signals() {
   std::signal(SIGTERM, on_signal);
 }
 
-int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint, bool json, bool quiet) {
+int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning, bool json, bool quiet) {
   const double start = steady_time();
   ProgressLine line(plan.name, quiet);
   if (!quiet) fmt::print(stderr, "{}\n", opening(plan));
@@ -66,8 +66,8 @@ int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoin
     fmt::print(stderr, "gipo: warning: {}\n", text);
   };
   hooks.stop = &request.stop();
-  Trainer trainer(plan, folder, hooks);
-  if (checkpoint) trainer.restore(*checkpoint);
+  Trainer trainer(plan, folder, hooks, beginning.weights);
+  if (beginning.checkpoint) trainer.restore(*beginning.checkpoint);
   const RunSummary result = trainer.run();
   line.end();
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "gipo/plan/plan.h"
@@ -11,9 +12,14 @@ namespace gipo::cli {
 // From here on SIGINT and SIGTERM end the run that is to come, with a checkpoint. Before anything of it is created.
 void listen_for_signals();
 
-// Trains to the end or to a signal, shows progress, prints the result. From the checkpoint on where one is given.
-// Returns the exit code.
-int run_session(const Plan& plan, RunFolder& folder, const Checkpoint* checkpoint, bool json, bool quiet);
+// What a run begins with: a checkpoint of its own, the weights of another, or nothing.
+struct Beginning {
+  const Checkpoint* checkpoint = nullptr;
+  std::shared_ptr<const Weights> weights = {};
+};
+
+// Trains to the end or to a signal, shows progress, prints the result. Returns the exit code.
+int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning, bool json, bool quiet);
 
 // Seconds for the whole run, from a few updates on made-up data of the run's own shapes.
 double estimate_seconds(const Plan& plan);

@@ -10,13 +10,15 @@
 #include "gipo/cli/session.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/option_table.h"
+#include "gipo/plan/presets.h"
+#include "gipo/run/first_weights.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {
 namespace {
 
 LoadedConfig load(const TrainArguments& a) {
-  LoadedConfig loaded = a.config.empty() ? LoadedConfig{} : load_config(a.config);
+  LoadedConfig loaded = a.config.empty() ? LoadedConfig{} : load_config_or_preset(a.config);
   for (const std::string& assignment : a.overrides) apply_override(loaded, assignment);
   if (a.seed) apply_override(loaded, fmt::format("run.seed={}", *a.seed));
   if (a.env_steps) set_option(loaded, "learner.env_steps", *a.env_steps, "--env-steps");
@@ -42,6 +44,19 @@ std::string in_words(const MemoryNeed& need, const MemoryLimit& limit) {
   }
   return fmt::format("{} ({}); {} has {}", in_bytes(need.total()), fmt::join(parts, ", "), limit.what,
                      in_bytes(limit.bytes));
+}
+
+// Somebody who gave nothing to train by: what can be given.
+int say_what_there_is() {
+  fmt::print(stderr,
+             "gipo: train: which config? Give a preset or a TOML file, and a task where it should be another:\n"
+             "  gipo train classic/stale\n"
+             "  gipo train classic/stale --set env.id=Pendulum-v1\n"
+             "  gipo train my.toml\n"
+             "Presets:\n");
+  for (const PresetConfig& preset : preset_configs()) fmt::print(stderr, "  {:<28} {}\n", preset.name, preset.about());
+  fmt::print(stderr, "`gipo list envs` shows the tasks; options alone, as in --set env.id=ID, take the defaults.\n");
+  return kUserMistake;
 }
 
 // A run that does not fit is shown as well, and then refused as it would be without --dry-run.
@@ -106,12 +121,14 @@ double estimate_seconds(const Plan& plan) {
 int train(const TrainArguments& a) {
   const LoadedConfig loaded = load(a);
   const Plan plan = make_plan(loaded);
+  if (a.config.empty() && a.overrides.empty() && !a.dry_run) return say_what_there_is();
+  const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   if (a.dry_run) return dry_run(plan, loaded.origins, a.json);
   refuse_what_does_not_fit(plan, loaded.origins);
   listen_for_signals();
   if (a.overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
-  return run_session(plan, folder, nullptr, a.json, a.quiet);
+  return run_session(plan, folder, {nullptr, first}, a.json, a.quiet);
 }
 
 }  // namespace gipo::cli

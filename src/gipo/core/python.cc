@@ -1,5 +1,7 @@
 #include "gipo/core/python.h"
 
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <filesystem>
 
@@ -10,7 +12,11 @@ namespace fs = std::filesystem;
 std::string own_path() { return fs::read_symlink("/proc/self/exe").string(); }
 
 std::string checkout() {
-  for (fs::path folder = fs::path(own_path()).parent_path(); !folder.empty(); folder = folder.parent_path()) {
+  Dl_info info{};
+  const bool known = ::dladdr(reinterpret_cast<const void*>(&checkout), &info) != 0 && info.dli_fname;
+  std::error_code ignored;
+  const fs::path own = known ? fs::canonical(info.dli_fname, ignored) : fs::path();
+  for (fs::path folder = own.parent_path(); !folder.empty(); folder = folder.parent_path()) {
     if (fs::exists(folder / "python" / "gipo" / "__init__.py")) return folder.string();
     if (folder == folder.parent_path()) break;
   }

@@ -43,6 +43,12 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
       scale_(ObservationScale::identity(setup.model.observation_size)) {
   net_->initialise(Part::kPolicy, policy_.parameters, random);
   net_->initialise(Part::kCritic, critic_.parameters, random);
+  if (setup.first) {
+    policy_.parameters.assign(setup.first->policy.begin(), setup.first->policy.end());
+    critic_.parameters.assign(setup.first->critic.begin(), setup.first->critic.end());
+    scale_ = setup.first->scale;
+    setup_.first.reset();
+  }
   if (keeps_average(setup)) average_ = policy_.parameters;
   if (looks_at_average(setup)) average_net_ = make_policy<T>(setup.model, average_room(setup.learner));
   const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = per_dimension_ ? n * dims : n;

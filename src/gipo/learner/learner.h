@@ -29,6 +29,7 @@ struct LearnerSetup {
   AdvantageOptions advantage;
   std::int64_t t_old = 1;  // the dial, for the diagnostics
   double window = 1;
+  std::shared_ptr<const Weights> first = {};  // to begin with, and their observation scale; none: new ones
 };
 
 struct UpdateContext {

@@ -25,6 +25,8 @@ namespace {
 // Of the options of a task, as text: they stand in the state of every checkpoint, whose size is bounded too.
 constexpr std::size_t kMostOptionBytes = 64 * 1024;
 
+constexpr const char *kUpdates = "learner.updates", *kEnvSteps = "learner.env_steps";
+
 const Option<Config>& option_of(const std::string& key, const std::string& where) {
   return find_option<Config>(option_table(), key, where);
 }
@@ -111,9 +113,8 @@ std::string source_of(const std::string& where) {
 // The length of a run is given in updates or in env steps. Of two sources the later one counts; one source that gives
 // both contradicts itself. Changes `config` where `key` takes the place of the other.
 void choose_length(Config& config, Origins& origins, const std::string& key, const std::string& where) {
-  const std::string updates = "learner.updates", env_steps = "learner.env_steps";
-  if ((key != updates && key != env_steps) || config.learner.env_steps == 0) return;
-  const auto other = origins.find(key == updates ? env_steps : updates);
+  if ((key != kUpdates && key != kEnvSteps) || config.learner.env_steps == 0) return;
+  const auto other = origins.find(key == kUpdates ? kEnvSteps : kUpdates);
   if (other == origins.end()) return;
   if (source_of(other->second) == source_of(where)) {
     throw Error(
@@ -121,7 +122,7 @@ void choose_length(Config& config, Origins& origins, const std::string& key, con
                     "the run is; leave one out ({} is set by {})",
                     where, config.learner.env_steps, config.learner.updates, other->first, other->second));
   }
-  if (key == updates) config.learner.env_steps = 0;
+  if (key == kUpdates) config.learner.env_steps = 0;
   origins.erase(other);
 }
 
@@ -179,6 +180,13 @@ void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue&
   choose_length(config, loaded.origins, key, where);
   loaded.config = std::move(config);
   loaded.origins[key] = where;
+}
+
+void forget_length(LoadedConfig& loaded) {
+  loaded.config.learner.updates = LearnerOptions().updates;
+  loaded.config.learner.env_steps = 0;
+  loaded.origins.erase(kUpdates);
+  loaded.origins.erase(kEnvSteps);
 }
 
 void apply_override(LoadedConfig& loaded, const std::string& assignment) {

@@ -28,6 +28,9 @@ void set_option(LoadedConfig& loaded, const std::string& key, const OptionValue&
 // Applies one "a.b=c", c as in TOML or a bare word.
 void apply_override(LoadedConfig& loaded, const std::string& assignment);
 
+// As if neither of those two had been set.
+void forget_length(LoadedConfig& loaded);
+
 // Where the key was set, for messages: "file.toml:12", "--set", or "default".
 std::string origin_of(const Origins& origins, const std::string& key);
 

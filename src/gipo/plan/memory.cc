@@ -82,7 +82,11 @@ class Count {
   }
 
   // The newest, and those that actors and the evaluator still hold.
-  double snapshots() const { return async() ? 4 + std::min(4.0, static_cast<double>(p_.actors)) : 2; }
+  // Those that actors and learner have; the best so far, and one that takes its place.
+  double snapshots() const {
+    const double best = p_.config.eval.every_updates > 0 ? 2 : 0;
+    return best + (async() ? 4 + std::min(4.0, static_cast<double>(p_.actors)) : 2);
+  }
 
   double segment() const { return Segment::bytes_needed(p_.segment_length, p_.transition()); }
 
@@ -111,9 +115,11 @@ class Count {
       const double processes = bridge_workers(p_.env.id, environments, wanted);
       return processes * p_.env.memory.worker + (environments - processes) * p_.env.memory.each;
     };
+    const auto processes = static_cast<double>(p_.workers);
     return p_.env.memory.worker_programs +
-           static_cast<double>(p_.actors) *
-               of(static_cast<double>(p_.envs_per_actor), static_cast<double>(p_.workers)) +
+           (p_.shared_workers
+                ? of(envs(), processes)
+                : static_cast<double>(p_.actors) * of(static_cast<double>(p_.envs_per_actor), processes)) +
            of(evaluated(), static_cast<double>(evaluation_workers()));
   }
   static double bridge_workers(const std::string& id, double environments, double wanted) {

@@ -10,6 +10,7 @@
 
 #include "gipo/config/path_text.h"
 #include "gipo/core/error.h"
+#include "gipo/env/bridge/bridge.h"
 #include "gipo/objective/surrogate.h"
 
 namespace gipo {
@@ -168,6 +169,13 @@ class Planner {
                                     ? plan_.actors
                                     : std::min(plan_.actors, static_cast<std::size_t>(c_.run.threads));
     const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    // Actors of a lockstep run wait for each other anyway. A pool of EnvPool is stepped as a whole.
+    plan_.shared_workers = is_bridged(c_.env.id) && !c_.env.id.starts_with("envpool:") && plan_.actors > 1 &&
+                           c_.run.mode == RunMode::kLockstep && !c_.env.workers;
+    if (plan_.shared_workers) {
+      plan_.workers = std::min(cores, plan_.envs());
+      return;
+    }
     plan_.workers = static_cast<std::size_t>(
         c_.env.workers.value_or(std::max<std::int64_t>(1, static_cast<std::int64_t>(cores / at_once))));
   }

@@ -25,7 +25,8 @@ struct Plan {
   double window = 0;
   std::int64_t t_old = 0, warmup = 0;
   std::size_t actors = 0, envs_per_actor = 0, segment_length = 0;
-  std::size_t workers = 1;  // processes of each actor, for tasks of Python packages
+  std::size_t workers = 1;      // processes of each actor, for tasks of Python packages
+  bool shared_workers = false;  // all actors together have these, and are stepped together
   Sampling sampling = Sampling::kSegments;
   std::int64_t updates_per_rollout = 0;  // on-policy: epochs * rollout / batch; 0 otherwise
 

@@ -30,6 +30,12 @@ void ObservationScale::set(const RunningMoments& moments) {
   }
 }
 
+RunningMoments ObservationScale::as_moments(double count) const {
+  std::vector<double> variance;
+  for (const double inverse : inverse_std) variance.push_back(std::max(0.0, 1 / (inverse * inverse) - kMinVariance));
+  return {count, {mean.begin(), mean.end()}, variance};
+}
+
 template <class T>
 void ObservationScale::apply(std::span<const float> rows, T* out) const {
   dense_kernels<T>().scale(rows.data(), rows.size() / mean.size(), mean.size(), mean.data(), inverse_std.data(), limit,

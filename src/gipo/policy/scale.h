@@ -17,6 +17,9 @@ struct ObservationScale {
 
   static ObservationScale identity(std::size_t dims);
   void set(const RunningMoments& moments);
+  // Moments of so many observations that give this scale; of a scale that was set.
+  RunningMoments as_moments(double count) const;
+  bool is_set() const { return limit < std::numeric_limits<float>::infinity(); }
   template <class T>
   void apply(std::span<const float> rows, T* out) const;  // [n, dims]
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,13 @@ Weights empty_weights(const ModelSpec& spec);
 Weights initial_weights(const ModelSpec& spec, RandomStream random);
 
 // The final policy as a safetensors file: tensors under policy.* and critic.*, the scale under observation.*, and in
-// the metadata the task, its actions and spaces, the version, the distribution and the options of the group policy.
-std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id);
-void write_weights(const ModelSpec& spec, const Weights& weights, const std::string& env_id, ByteWriter& out);
+// the metadata the task, its actions and spaces, the version, the distribution and the options of the group policy; and
+// `more`, by name.
+using MoreMetadata = std::map<std::string, std::string>;
+std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id,
+                                   const MoreMetadata& more = {});
+void write_weights(const ModelSpec& spec, const Weights& weights, const std::string& env_id, ByteWriter& out,
+                   const MoreMetadata& more = {});
 // Throws Error, naming `where`, when a tensor is missing or of another shape.
 Weights weights_from_safetensors(const ModelSpec& spec, const std::string& bytes, const std::string& where);
 

@@ -75,11 +75,13 @@ const char* name_of(ActionSpace::Kind kind) {
   GIPO_NOT_REACHED();
 }
 
-std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id) {
-  return bytes_of([&](ByteWriter& out) { write_weights(spec, weights, env_id, out); });
+std::string weights_to_safetensors(const ModelSpec& spec, const Weights& weights, const std::string& env_id,
+                                   const MoreMetadata& more) {
+  return bytes_of([&](ByteWriter& out) { write_weights(spec, weights, env_id, out, more); });
 }
 
-void write_weights(const ModelSpec& spec, const Weights& weights, const std::string& env_id, ByteWriter& out) {
+void write_weights(const ModelSpec& spec, const Weights& weights, const std::string& env_id, ByteWriter& out,
+                   const MoreMetadata& more) {
   std::vector<TensorSource> views;
   add_views(tensors_of(spec, Part::kPolicy), weights.policy, views);
   add_views(tensors_of(spec, Part::kCritic), weights.critic, views);
@@ -98,6 +100,7 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
   if (spec.distribution.masked) metadata["masked"] = "true";
   if (spec.privileged > 0) metadata["privileged"] = std::to_string(spec.privileged);
+  metadata.insert(more.begin(), more.end());
   write_safetensors(std::move(views), metadata, out);
 }
 

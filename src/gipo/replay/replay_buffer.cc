@@ -309,6 +309,12 @@ std::uint64_t ReplayBuffer::duplicates() const {
   return duplicates_;
 }
 
+void ReplayBuffer::begin_moments(const RunningMoments& before) {
+  const std::lock_guard lock(mutex_);
+  GIPO_CHECK(before.dims() == moments_.dims() && moments_.count() == 0);
+  moments_ = before;
+}
+
 void ReplayBuffer::copy_moments(RunningMoments& out) const {
   const std::lock_guard lock(mutex_);
   out = moments_;

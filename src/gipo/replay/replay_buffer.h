@@ -51,6 +51,8 @@ class ReplayBuffer {
   std::uint64_t duplicates() const;  // segments refused because they were taken before, by this object
   // Moments of every observation ever inserted, for the observation scale.
   void copy_moments(RunningMoments& out) const;
+  // Those of before the first, of a run that goes on from another's weights.
+  void begin_moments(const RunningMoments& before);
   // The same of the discounted returns, for the scale of rewards.
   void copy_returns(RunningMoments& out) const;
 

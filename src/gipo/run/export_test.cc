@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "gipo/core/error.h"
+#include "gipo/core/message_of.h"
 #include "gipo/io/files.h"
 #include "gipo/io/temporary_folder.h"
 
@@ -49,6 +50,25 @@ TEST_F(Export, ModelIsTheSameEveryTime) {
   for (const char* part : {"observation", "Gemm", "Tanh", "ArgMax", "policy.0.weight", "logits"}) {
     EXPECT_NE(read_file(folder_ / "a.onnx").find(part), std::string::npos) << part;
   }
+}
+
+TEST_F(Export, PoliciesOfARunHaveNames) {
+  EXPECT_EQ(policy_path(run_), run_ + "/policy.safetensors");
+  EXPECT_NE(message_of([&] { policy_path(run_, "best"); }).find("best.safetensors: not there"), std::string::npos);
+  write_file_atomic(run_ + "/best.safetensors", policy_);
+  EXPECT_EQ(policy_path(run_, "best"), run_ + "/best.safetensors");
+  EXPECT_NE(message_of([&] { policy_path(run_, "40"); }).find("of which there is none"), std::string::npos);
+  for (const char* number : {"000040", "1000000"}) {
+    std::filesystem::create_directories(run_ + "/checkpoints/" + number);
+    write_file_atomic(run_ + "/checkpoints/" + number + "/weights.safetensors", policy_);
+  }
+  EXPECT_EQ(policy_path(run_, "40"), run_ + "/checkpoints/000040/weights.safetensors");
+  EXPECT_EQ(load_policy(run_, "1000000").env_id, "T");
+  for (const std::string wrong : {"41", "", "bset", "+40", "4e1", "99999999999999999999"}) {
+    EXPECT_NE(message_of([&] { policy_path(run_, wrong); }).find("of which there are 40, 1000000"), std::string::npos);
+  }
+  EXPECT_NE(message_of([&] { policy_path(run_ + "/policy.safetensors", "best"); }).find("this is one policy"),
+            std::string::npos);
 }
 
 TEST_F(Export, MistakesAreNamed) {

@@ -1,5 +1,7 @@
 #include "gipo/run/records.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 namespace gipo {
@@ -16,6 +18,13 @@ ReturnStats return_stats(std::span<const double> returns, std::span<const Succes
   for (const Success& s : success) known += s.known, ever += s.ever, last += s.last;
   if (known > 0) stats.success_rate = ever / known, stats.success_rate_last = last / known;
   return stats;
+}
+
+std::map<std::string, std::string> metadata_of(const BestEvaluation& best) {
+  return {{"env_steps", std::to_string(best.env_steps)},
+          {"eval_mean", fmt::format("{}", best.returns.mean)},
+          {"eval_std", fmt::format("{}", best.returns.std)},
+          {"eval_episodes", std::to_string(best.returns.episodes)}};
 }
 
 }  // namespace gipo

@@ -42,4 +42,12 @@ struct Evaluation {
   std::string last_fault;  // in words
 };
 
+// The best evaluation of a run so far, the first of equals.
+struct BestEvaluation {
+  std::int64_t update = 0, env_steps = 0;
+  ReturnStats returns;
+};
+// As best.safetensors says it, beside what every policy says of itself.
+std::map<std::string, std::string> metadata_of(const BestEvaluation& best);
+
 }  // namespace gipo

@@ -228,6 +228,16 @@ void RunFolder::save_policy(const std::string& safetensors) {
   write_file_atomic(path_ + "/" + kPolicyFile, safetensors);
 }
 
+void RunFolder::save_best(const std::string& safetensors) {
+  const std::string path = path_ + "/" + kBestFile;
+  std::error_code ignored;
+  if (safetensors.empty()) {
+    fs::remove(path, ignored);
+  } else {
+    write_file_atomic(path, safetensors);
+  }
+}
+
 void RunFolder::write_summary(const RunSummary& s) {
   flush();
   const Config& c = plan_.config;
@@ -275,6 +285,11 @@ void RunFolder::write_summary(const RunSummary& s) {
         {"replay", fmt::format("{:08x}", s.replay_fingerprint)}}},
       {"window", window},
   };
+  if (s.best) {
+    summary["best"] = {
+        {"update", s.best->update}, {"env_steps", s.best->env_steps}, {"return", to_json(s.best->returns)}};
+  }
+  if (!c.run.init_from.empty()) summary["init_from"] = c.run.init_from;
   if (!plan_.env.engine.empty()) summary["engine"] = plan_.env.engine;
   if (!plan_.env.saves_state) summary["on_resume"] = "new episodes";
   write_file_atomic(path_ + "/summary.json", summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

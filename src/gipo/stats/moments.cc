@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
@@ -18,6 +19,12 @@ void ColumnSums::set(std::span<const float> rows, std::size_t first, std::size_t
   double* from = from_.data() + first;
   std::copy_n(rows.begin(), width, from);
   dense_kernels<float>().moments(rows.data(), n, width, from, sum_.data() + first, square_.data() + first);
+}
+
+RunningMoments::RunningMoments(double count, std::vector<double> mean, const std::vector<double>& variance)
+    : count_(count), mean_(std::move(mean)) {
+  GIPO_CHECK(variance.size() == mean_.size());
+  for (const double v : variance) square_.push_back(v * count);
 }
 
 // Merged with the rows' own moments: stable wherever the observations lie.

@@ -30,6 +30,9 @@ class RunningMoments {
  public:
   explicit RunningMoments(std::size_t dims = 0) : mean_(dims), square_(dims) {}
 
+  // As if so many rows had been seen.
+  RunningMoments(double count, std::vector<double> mean, const std::vector<double>& variance);
+
   void add(const ColumnSums& rows);
   double count() const { return count_; }
   double mean(std::size_t d) const { return mean_[d]; }

@@ -15,6 +15,7 @@
 #include "gipo/plan/config_toml.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/option_table.h"
+#include "gipo/plan/presets.h"
 
 namespace gipo {
 namespace {
@@ -222,6 +223,10 @@ class Parser {
   }
 
   void apply(LoadedConfig& loaded, const toml::table& table, const std::vector<std::string>& keys) const {
+    // A length in a later part replaces that of an earlier one, in whatever it is counted.
+    if (const toml::table* learner = table["learner"].as_table()) {
+      if (learner->contains("updates") || learner->contains("env_steps")) forget_length(loaded);
+    }
     for (const auto& [key, node] : table) {
       const std::string group(key.str());
       if (std::find(keys.begin(), keys.end(), group) != keys.end()) continue;
@@ -255,12 +260,19 @@ class Parser {
     return (std::filesystem::path(folder_) / file).lexically_normal().string();
   }
 
-  LoadedConfig base(const std::string& config) {
+  // Of a file beside the suite; else the name of a preset, as it stands.
+  std::string config_path(const std::string& config) const {
+    std::error_code ignored;
     const std::string path = path_of(config);
+    return std::filesystem::exists(path, ignored) ? path : config;
+  }
+
+  LoadedConfig base(const std::string& config) {
+    const std::string name = config_path(config);
     for (const auto& [known, loaded] : bases_) {
-      if (known == path) return loaded;
+      if (known == name) return loaded;
     }
-    bases_.emplace_back(path, load_config(path));
+    bases_.emplace_back(name, load_config_or_preset(name));
     return bases_.back().second;
   }
 
@@ -279,7 +291,7 @@ class Parser {
       for (const RunSetting& s : it->second) set_option(loaded, s.key, s.value, s.where);
     }
     SuiteRun run;
-    run.arguments = {"train", path_of(config)};
+    run.arguments = {"train", config_path(config)};
     for (const std::string& setting : settings(loaded, before)) {
       run.arguments.insert(run.arguments.end(), {"--set", setting});
     }

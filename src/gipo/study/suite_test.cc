@@ -97,6 +97,28 @@ TEST_F(Suites, TheParticularWinsOverTheGeneral) {
   EXPECT_EQ(c.learner.policy_lr, 3e-4);  // base.toml is not read where the regime has its own
 }
 
+TEST_F(Suites, ALengthReplacesOneThatIsCountedOtherwise) {
+  const Suite s = parse(head_ + "learner.env_steps = 5000\n" + task_ + method_ + "[[method]]\nname = \"short\"\n" +
+                        "learner.updates = 7\n");
+  EXPECT_EQ(s.runs[0].plan.total_env_steps(), 5000);
+  EXPECT_EQ(s.runs[1].plan.config.learner.updates, 7);
+  for (const SuiteRun* run : {&s.runs[0], &s.runs[1]}) {
+    LoadedConfig loaded = load_config(run->arguments[1]);
+    for (std::size_t i = 2; i + 1 < run->arguments.size(); ++i) {
+      if (run->arguments[i] == "--set") apply_override(loaded, run->arguments[i + 1]);
+    }
+    EXPECT_EQ(make_plan(loaded).config.learner.updates, run->plan.config.learner.updates);
+  }
+}
+
+TEST_F(Suites, AConfigMayBeAPreset) {
+  std::string text = head_;
+  text.replace(text.find("base.toml"), 9, "classic/stale");
+  const SuiteRun run = parse(text + task_ + method_).runs[0];
+  EXPECT_EQ(run.arguments[1], "classic/stale");
+  EXPECT_EQ(run.plan.config.surrogate.centre, Centre::kProximal);
+}
+
 // The command line alone makes the run that was checked.
 TEST_F(Suites, ArgumentsGiveTheCheckedConfig) {
   const Suite s =

@@ -21,7 +21,7 @@ constexpr std::size_t kMostSpare = 2;  // segments kept for each environment: a 
 
 }  // namespace
 
-Actor::Actor(ActorSpec spec, const Stop* stop)
+Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>> envs)
     : spec_(std::move(spec)),
       policy_(make_policy<float>(spec_.model, {std::max(spec_.envs, spec_.segment_length + 1)})),
       observer_(spec_.transition.observation, spec_.envs),
@@ -31,8 +31,10 @@ Actor::Actor(ActorSpec spec, const Stop* stop)
   std::uint64_t seed = spec_.seed;
   if (spec_.incarnation > 0) seed = derive_seed(seed, "incarnation", spec_.incarnation);
   std::size_t number = spec_.first_env;
-  for (std::unique_ptr<Env>& env :
-       make_envs(spec_.env, spec_.env_settings, spec_.env_options, {spec_.envs, spec_.workers, true, stop, number})) {
+  if (envs.empty()) {
+    envs = make_envs(spec_.env, spec_.env_settings, spec_.env_options, {spec_.envs, spec_.workers, true, stop, number});
+  }
+  for (std::unique_ptr<Env>& env : envs) {
     slots_.push_back({std::move(env), RandomStream::derive(seed, "action", number),
                       Segment(spec_.segment_length, spec_.transition)});
     slots_.back().env->reset(derive_seed(seed, "env", number++));
@@ -55,9 +57,17 @@ std::size_t Actor::number_of(const Slot& slot) const {
 }
 
 void Actor::step(const Weights& weights, std::int64_t env_steps) {
+  begin_step(weights);
+  finish_step(weights, env_steps);
+}
+
+void Actor::begin_step(const Weights& weights) {
   if (reported_) reuse_report();
   if (!looked_) look();
   choose_actions(weights);
+}
+
+void Actor::finish_step(const Weights& weights, std::int64_t env_steps) {
   try {
     for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, weights, env_steps);
   } catch (const Interrupted&) {

@@ -21,13 +21,18 @@ class Actor {
  public:
   // stop: where requested, waiting for an environment throws Interrupted; what was finished by then can be reported,
   // and nothing else is to be asked of the actor.
-  explicit Actor(ActorSpec spec, const Stop* stop = nullptr);
+  // envs: its environments, where they share processes with those of other actors, all on one thread; none: it makes
+  // them itself.
+  explicit Actor(ActorSpec spec, const Stop* stop = nullptr, std::vector<std::unique_ptr<Env>> envs = {});
 
   std::size_t envs() const { return slots_.size(); }
   // The number of the episode that an environment is in.
   std::int64_t episode(std::size_t env) const { return slots_[env].episode_number; }
   // Steps every environment once. env_steps: of the whole run, before this round.
   void step(const Weights& weights, std::int64_t env_steps);
+  // The two halves of it: environments in other processes work between them.
+  void begin_step(const Weights& weights);
+  void finish_step(const Weights& weights, std::int64_t env_steps);
   // Ends all open segments here, as at the end of a rollout.
   void cut(const Weights& weights);
   // What was finished since the last report, in order. Good until the next call of step, cut or report, which uses its

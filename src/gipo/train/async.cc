@@ -117,7 +117,7 @@ void Trainer::run_async() {
   bool evaluating = false;
   const auto take_evaluation = [&](const std::optional<Shared::Examination>& e) {
     if (!e) return;
-    log_evaluation(e->weights->version, e->env_steps, e->result);
+    log_evaluation(*e->weights, e->env_steps, e->result);
     evaluating = false;
   };
   const auto begin_evaluation = [&] { evaluating = shared.evaluations.push({env_steps_, current_weights(), {}}); };
@@ -125,7 +125,6 @@ void Trainer::run_async() {
   const auto take_all = [&] {
     env_steps_ = shared.pacer.env_steps();
     take_arrived();
-    take_evaluation(shared.results.try_pop());
   };
   shared.guard([&] {
     // The run was stopped between a checkpoint and the evaluation of its update.
@@ -136,6 +135,8 @@ void Trainer::run_async() {
         const auto held = intake_.hold();
         take_all();
       }
+      take_evaluation(shared.results.try_pop());
+      tell_episodes();
       if (!batch && learner_->version() == 0) show_progress(0, nullptr);
       if (!batch) continue;
       set_scales();
@@ -154,6 +155,8 @@ void Trainer::run_async() {
   shared.stop();
   threads.clear();  // joins
   take_all();
+  take_evaluation(shared.results.try_pop());
+  tell_episodes();
   if (shared.error) std::rethrow_exception(shared.error);
 }
 

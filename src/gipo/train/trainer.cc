@@ -1,7 +1,9 @@
 #include "gipo/train/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <cmath>
 #include <limits>
 
 #include "gipo/core/error.h"
@@ -13,8 +15,28 @@ namespace {
 // A broken invariant is a defect of ours: what is in memory then is not to be trusted.
 bool trusted(const std::exception& e) { return dynamic_cast<const InvariantError*>(&e) == nullptr; }
 
+// How many observations the scale of another run counts as, beside those of this one.
+constexpr double kFirstObservations = 100'000;
+
+LearnerSetup setup_from(const Plan& plan, const std::shared_ptr<const Weights>& first) {
+  LearnerSetup setup = plan.learner_setup();
+  setup.first = first;
+  return setup;
+}
+
 std::string new_episodes_on_resume(const Plan& plan) {
   return plan.env.id + ": its state cannot be saved; a resumed run begins new episodes";
+}
+
+bool is_image(const Field& field) {
+  return field.dtype == DType::kUint8 && field.shape.size() == 3 && field.role != Role::kMask;
+}
+
+std::string flattened(const Field& field, const std::string& env) {
+  return fmt::format(
+      "{}: {} is an image of {}, which the networks read as a row of {} numbers: they have no "
+      "convolutions and learn little from pixels; a smaller observation, or features of it, learn faster",
+      env, field.name, fmt::join(field.shape, " x "), field.values());
 }
 
 }  // namespace
@@ -29,7 +51,7 @@ std::string opening(const Plan& plan) {
   return text;
 }
 
-Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
+Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks, const std::shared_ptr<const Weights>& first)
     : plan_(plan),
       folder_(folder),
       hooks_(std::move(hooks)),
@@ -38,17 +60,34 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks)
       pool_(plan.config.run.mode == RunMode::kLockstep ? static_cast<std::size_t>(plan.config.run.threads) : 1),
       replay_(plan.replay_shape(), RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "replay")),
       intake_(replay_, plan.envs()),
-      learner_(make_learner(plan.learner_setup(),
+      learner_(make_learner(setup_from(plan, first),
                             RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "weights"), pool_)),
       moments_(plan.env.observation_size),
       checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
-  for (std::size_t i = 0; i < plan.actors; ++i) {
-    actors_.push_back(std::make_unique<Actor>(actor_spec(plan, i), &actors_stop_));
+  std::vector<ActorSpec> specs;
+  for (std::size_t i = 0; i < plan.actors; ++i) specs.push_back(actor_spec(plan, i));
+  make_actors(std::move(specs));
+  if (first && first->scale.is_set() && plan.config.env.normalise_observations) {
+    replay_.begin_moments(first->scale.as_moments(kFirstObservations));
   }
   recent_.reserve(kRecentEpisodes);
   recent_success_.reserve(kRecentEpisodes);
   next_episode_.assign(plan.envs(), 0);
   store_.publish(*learner_);
+}
+
+void Trainer::make_actors(std::vector<ActorSpec> specs) {
+  std::vector<std::unique_ptr<Env>> all;
+  if (plan_.shared_workers) {
+    all = make_envs(plan_.env, plan_.config.env, plan_.config.env_options,
+                    {plan_.envs(), plan_.workers, true, &actors_stop_, 0});
+  }
+  actors_.clear();
+  for (ActorSpec& spec : specs) {
+    std::vector<std::unique_ptr<Env>> own;
+    for (std::size_t i = 0; !all.empty() && i < spec.envs; ++i) own.push_back(std::move(all[spec.first_env + i]));
+    actors_.push_back(std::make_unique<Actor>(std::move(spec), &actors_stop_, std::move(own)));
+  }
 }
 
 // Processes of environments are told to end all at once, before any is waited for.
@@ -61,6 +100,9 @@ RunSummary Trainer::run() {
       "start: {} updates, {} env steps, window {:.6g} updates = capacity {} / {:.6g} env steps per update",
       plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity, plan_.env_steps_per_update));
   if (!plan_.env.saves_state) folder_.log(new_episodes_on_resume(plan_));
+  for (const Field& field : plan_.model.fields) {
+    if (is_image(field)) warn(flattened(field, plan_.env.id));
+  }
   try {
     try {
       if (lockstep()) {
@@ -92,7 +134,10 @@ RunSummary Trainer::run() {
     attempt([&] { folder_.write_summary(summary(why)); });
     throw;
   }
-  RunSummary result = summary(!evaluated_ ? "interrupted" : solved() ? "solved" : "finished");
+  RunSummary result = summary(!evaluated_     ? "interrupted"
+                              : solved()      ? "solved"
+                              : all_updates() ? "finished"
+                                              : "stopped");
   folder_.log(result.ended);
   folder_.write_summary(result);
   return result;
@@ -107,7 +152,9 @@ void Trainer::end_run() {
   if (const std::string remarks = learner_->remarks(); !remarks.empty()) folder_.log(remarks);
   if (!finished()) return;
   try {
-    evaluate_now();
+    // A hook may have ended the run at an evaluation that was due.
+    if (last_evaluation_ != learner_->version() || last_returns_.episodes == 0) evaluate_now();
+    eval_return_ = last_returns_;
     evaluated_ = true;
   } catch (const Interrupted&) {  // a resumed run makes it
   }
@@ -154,7 +201,7 @@ bool Trainer::collect(std::int64_t due) {
   collecting_ = true;
   const std::shared_ptr<const Weights> weights = store_.get();
   while (collecting_) {
-    if (interrupted()) return false;
+    if (interrupted() || stopped()) return false;
     const std::int64_t left = (due - env_steps_ + per_round - 1) / per_round,
                        rounds = std::min(left, plan_.rounds_between_drains());
     if (!collect_rounds(*weights, rounds, rounds == left)) return false;
@@ -167,6 +214,24 @@ bool Trainer::collect(std::int64_t due) {
 // False where an environment was waited for when the run was to stop: what was finished is in the replay, and the actors
 // cannot go on. Native tasks always finish their rounds.
 bool Trainer::collect_rounds(const Weights& weights, std::int64_t rounds, bool last) {
+  if (plan_.shared_workers) {
+    step_together(weights, rounds, last);
+  } else {
+    step_apart(weights, rounds, last);
+  }
+  std::int64_t steps = 0;
+  for (const auto& actor : actors_) {
+    const ActorReport& report = actor->report();
+    intake_.take(report);
+    steps += report.steps;
+  }
+  env_steps_ += steps;
+  take_arrived();
+  tell_episodes();
+  return steps == rounds * static_cast<std::int64_t>(plan_.envs());
+}
+
+void Trainer::step_apart(const Weights& weights, std::int64_t rounds, bool last) {
   const auto per_round = static_cast<std::int64_t>(plan_.envs());
   pool_.run(actors_.size(), [&](std::size_t i) {
     try {
@@ -178,15 +243,21 @@ bool Trainer::collect_rounds(const Weights& weights, std::int64_t rounds, bool l
       throw;
     }
   });
-  std::int64_t steps = 0;
-  for (const auto& actor : actors_) {
-    const ActorReport& report = actor->report();
-    intake_.take(report);
-    steps += report.steps;
+}
+
+// Actors whose environments share processes: all processes work at once, for all actors.
+void Trainer::step_together(const Weights& weights, std::int64_t rounds, bool last) {
+  const auto per_round = static_cast<std::int64_t>(plan_.envs());
+  try {
+    for (std::int64_t r = 0; r < rounds; ++r) {
+      for (const auto& actor : actors_) actor->begin_step(weights);
+      for (const auto& actor : actors_) actor->finish_step(weights, env_steps_ + r * per_round);
+    }
+    for (const auto& actor : actors_) {
+      if (plan_.on_policy() && last) actor->cut(weights);
+    }
+  } catch (const Interrupted&) {  // the steps tell
   }
-  env_steps_ += steps;
-  take_arrived();
-  return steps == rounds * per_round;
 }
 
 void Trainer::update(const Batch& batch) {
@@ -261,8 +332,16 @@ void Trainer::take_arrived() {
     next_episode_[e.env] = e.number + 1;
     ++episode_count_;
   }
+  if (hooks_.episodes) untold_.insert(untold_.end(), episodes.begin(), episodes.end());
   if (!episodes.empty()) check_target();
   episodes.clear();
+}
+
+// Apart from taking them, which async does with the actors held off.
+void Trainer::tell_episodes() {
+  if (untold_.empty()) return;
+  hooks_.episodes(untold_);
+  untold_.clear();
 }
 
 // Once reached it stays reached, whatever the episodes bring that were under way.
@@ -291,14 +370,40 @@ bool Trainer::evaluation_due() const {
 }
 
 void Trainer::evaluate_now() {
-  const Evaluation result = evaluate(plan_.model, *current_weights(), eval_task(learner_->version()));
-  log_evaluation(learner_->version(), env_steps_, result);
-  if (finished()) eval_return_ = result.returns;
+  const std::shared_ptr<const Weights> weights = current_weights();
+  const Evaluation result = evaluate(plan_.model, *weights, eval_task(learner_->version()));
+  log_evaluation(*weights, env_steps_, result);
 }
 
-void Trainer::log_evaluation(std::int64_t update, std::int64_t env_steps, const Evaluation& result) {
+// Of equals the first stays. A disk that is full keeps the file of before: the next better one is tried again.
+bool Trainer::keep_best(const Weights& weights, std::int64_t env_steps, const ReturnStats& returns) {
+  if (plan_.config.eval.every_updates == 0 || !std::isfinite(returns.mean)) return false;
+  if (best_ && !(returns.mean > best_->returns.mean)) return false;
+  const BestEvaluation best{weights.version, env_steps, returns};
+  const auto file = std::make_shared<const std::string>(
+      weights_to_safetensors(plan_.model, weights, plan_.env.id, metadata_of(best)));
+  try {
+    folder_.save_best(*file);
+  } catch (const RunError& e) {
+    warn(fmt::format("the policy of the best evaluation was not saved: {}", e.what()));
+    return false;
+  }
+  best_ = best;
+  best_file_ = file;
+  return true;
+}
+
+void Trainer::log_evaluation(const Weights& weights, std::int64_t env_steps, const Evaluation& result) {
+  const std::int64_t update = weights.version;
   folder_.evaluation(update, env_steps, result);
   last_evaluation_ = update;
+  last_returns_ = result.returns;
+  const bool best = keep_best(weights, env_steps, result.returns);
+  tell_of_faults(update, result);
+  if (hooks_.evaluation) hooks_.evaluation({weights, env_steps, result, best});
+}
+
+void Trainer::tell_of_faults(std::int64_t update, const Evaluation& result) {
   if (result.faults.empty()) return;
   std::uint64_t again = 0;
   for (const auto& [name, count] : result.faults) {
@@ -326,6 +431,7 @@ RunSummary Trainer::summary(const std::string& ended) const {
   s.seconds = seconds();
   s.final_return = recent_returns();
   s.eval_return = eval_return_;
+  s.best = best_;
   s.weights_fingerprint = checksum_of([&](ByteWriter& out) { learner_->save(out); });
   s.replay_fingerprint = replay_.fingerprint();
   return s;

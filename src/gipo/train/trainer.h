@@ -3,6 +3,10 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "gipo/core/stop.h"
@@ -30,6 +34,14 @@ struct Progress {
   const Figures* figures = nullptr;  // all of that line of metrics.jsonl, while the call lasts; null during the warm-up
 };
 
+// An evaluation that was just made.
+struct EvaluationNews {
+  const Weights& weights;  // of the policy that was evaluated; the version is the update
+  std::int64_t env_steps = 0;
+  const Evaluation& result;
+  bool best = false;  // the best so far, kept as best.safetensors
+};
+
 // What is said at the start of a run, in lines: its dial, and that its environments cannot save their state.
 std::string opening(const Plan& plan);
 
@@ -38,7 +50,10 @@ struct TrainerHooks {
   std::function<double()> seconds;                // since some start
   std::function<void(const Progress&)> progress;  // after every logged update, and now and then during the warm-up
   std::function<void(const std::string&)> warn;   // something went wrong that training survives
-  const std::atomic<bool>* stop = nullptr;        // set by a signal: end soon, with a checkpoint
+  std::function<void(const EvaluationNews&)> evaluation = {};   // after every evaluation
+  std::function<void(std::span<const Episode>)> episodes = {};  // training episodes that have ended
+  const std::atomic<bool>* stop = nullptr;                      // set by a signal: end soon, with a checkpoint
+  const std::atomic<bool>* finish = nullptr;  // set by a hook: the update that was made is the last; ends as "stopped"
 };
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.
@@ -48,7 +63,8 @@ struct TrainerHooks {
 //      +------------------- Actor reads weights <- WeightStore <--------------------------+
 class Trainer {
  public:
-  Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks);
+  // first: weights to begin with (run/first_weights.h); none: new ones.
+  Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks, const std::shared_ptr<const Weights>& first = {});
   ~Trainer();
 
   // Takes up the run where a checkpoint left it; before run(). A lockstep run goes on with the same bytes; an async one,
@@ -58,12 +74,19 @@ class Trainer {
   // To the end, to an interruption, or to an error, which is rethrown after a checkpoint and the summary were written.
   RunSummary run();
 
+  // Those of the last update. For hooks, which the run waits for.
+  std::shared_ptr<const Weights> current_weights() const;
+
  private:
   void run_lockstep();
   void set_scales();
   bool collect(std::int64_t due);
   bool collect_rounds(const Weights& weights, std::int64_t rounds, bool last);
+  void step_apart(const Weights& weights, std::int64_t rounds, bool last);
+  void step_together(const Weights& weights, std::int64_t rounds, bool last);
+  void make_actors(std::vector<ActorSpec> specs);
   void take_arrived();  // of what actors reported, all but the segments
+  void tell_episodes();
   void end_run();
   void run_async();
   // Without the actors where they are on their way (async) or in the middle of a collection (a failure).
@@ -77,19 +100,22 @@ class Trainer {
   double seconds() const { return seconds_before_ + hooks_.seconds(); }
   bool interrupted() const { return stop_.from_outside(); }
   bool solved() const { return solved_return_.has_value(); }
-  bool finished() const { return solved() || learner_->version() >= plan_.config.learner.updates; }
+  bool stopped() const { return hooks_.finish && *hooks_.finish; }
+  bool all_updates() const { return learner_->version() >= plan_.config.learner.updates; }
+  bool finished() const { return solved() || all_updates() || stopped(); }
   void check_target();
   // One update from a batch, and all that follows it: weights published, figures logged.
   void update(const Batch& batch);
-  // Those of the last update; actors may still have older ones.
-  std::shared_ptr<const Weights> current_weights() const;
   void log_update(const UpdateStats& stats);
   void show_progress(double gap_mean, const Figures* figures);
   ReturnStats recent_returns() const;
   EvalTask eval_task(std::int64_t update) const;
   bool evaluation_due() const;
   void evaluate_now();
-  void log_evaluation(std::int64_t update, std::int64_t env_steps, const Evaluation& result);
+  void log_evaluation(const Weights& weights, std::int64_t env_steps, const Evaluation& result);
+  void tell_of_faults(std::int64_t update, const Evaluation& result);
+  bool keep_best(const Weights& weights, std::int64_t env_steps, const ReturnStats& returns);
+  void restore_best(const Checkpoint& checkpoint, const nlohmann::json& state);
   RunSummary summary(const std::string& ended) const;
 
   const Plan& plan_;
@@ -114,11 +140,14 @@ class Trainer {
   std::int64_t last_evaluation_ = 0;        // the update of the last one logged
   Rejections rejections_;                   // as arrived
   std::uint64_t rejected_told_ = 0;
-  std::vector<double> recent_;  // returns of the last 100 episodes, a ring
+  std::vector<Episode> untold_;  // for the hook
+  std::vector<double> recent_;   // returns of the last 100 episodes, a ring
   std::vector<Success> recent_success_;
   Maybe<double> solved_return_;  // their mean when it reached run.target_return
-  bool evaluated_ = false;       // after the last update
-  ReturnStats eval_return_;
+  std::optional<BestEvaluation> best_;
+  std::shared_ptr<const std::string> best_file_;  // its policy; checkpoints have it too
+  bool evaluated_ = false;                        // after the last update
+  ReturnStats last_returns_, eval_return_;        // of the last evaluation by this process, and of the run's last
   FaultCounts eval_faults_;
   Figures figures_;
 };

@@ -23,6 +23,17 @@ constexpr const char* kActors = "actors.bin";
 constexpr const char* kEpisodes = "episodes.bin";  // in its place where the actors are not saved
 constexpr std::int64_t kMostCount = std::int64_t{1} << 62;
 
+Json to_json(const BestEvaluation& best) {
+  const auto or_null = [](const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); };
+  return {{"update", best.update},
+          {"env_steps", best.env_steps},
+          {"mean", best.returns.mean},
+          {"std", best.returns.std},
+          {"episodes", best.returns.episodes},
+          {"success_rate", or_null(best.returns.success_rate)},
+          {"success_rate_last", or_null(best.returns.success_rate_last)}};
+}
+
 }  // namespace
 
 Checkpoint Trainer::make_checkpoint(bool with_actors) {
@@ -31,9 +42,10 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
   Checkpoint checkpoint;
   checkpoint.update = learner_->version();
   // Read where they are: a snapshot of weights does not change, and the learner waits until it is written.
-  checkpoint.streams["weights.safetensors"] = [this, weights = current_weights()](ByteWriter& out) {
+  checkpoint.streams[kWeightsFile] = [this, weights = current_weights()](ByteWriter& out) {
     write_weights(plan_.model, *weights, plan_.env.id, out);
   };
+  if (best_file_) checkpoint.streams[kBestFile] = [file = best_file_](ByteWriter& out) { out.append(*file); };
   checkpoint.still["learner.safetensors"] = [this](ByteWriter& out) { learner_->save(out); };
   if (plan_.config.learner.publish_every > 1) {
     checkpoint.streams[kPublished] = [weights = store_.get()](ByteWriter& out) { weights->save(out); };
@@ -77,6 +89,7 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
                         {"t_old", plan_.t_old},
                         {"warmup", plan_.warmup},
                         {"updates_per_rollout", plan_.updates_per_rollout}}},
+                      {"best", best_ ? to_json(*best_) : Json(nullptr)},
                       {"logs", positions}};
   checkpoint.files["state.json"] = state.dump(2) + "\n";
   return checkpoint;
@@ -120,6 +133,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     const nlohmann::json& solved = state.at("solved_return");
     if (target && solved.is_number() && solved.get<double>() >= *target) solved_return_ = solved.get<double>();
     check_target();
+    restore_best(checkpoint, state);
   } catch (const nlohmann::json::exception& e) {
     throw Error(fmt::format("checkpoint {}: state.json: {}", checkpoint.update, e.what()));
   }
@@ -142,6 +156,28 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   folder_.log(fmt::format("resumed at update {}, {} env steps", learner_->version(), env_steps_));
 }
 
+// The file in the run folder may be of an evaluation that comes after the checkpoint: it is cut back as the logs are.
+void Trainer::restore_best(const Checkpoint& checkpoint, const nlohmann::json& state) {
+  best_.reset();
+  best_file_.reset();
+  if (const auto it = state.find("best"); it != state.end() && !it->is_null()) {
+    const auto rate = [&](const char* key) {
+      return it->at(key).is_null() ? std::nullopt : std::optional(read_real(*it, key, 0, 1));
+    };
+    constexpr double kMost = std::numeric_limits<double>::max();
+    best_ = {read_whole(*it, "update", 0, learner_->version()), read_whole(*it, "env_steps", 0, env_steps_),
+             ReturnStats{read_real(*it, "mean", -kMost, kMost), read_real(*it, "std", 0, kMost),
+                         read_whole(*it, "episodes", 1, kMostCount), rate("success_rate"), rate("success_rate_last")}};
+    std::string file;
+    checkpoint.load(kBestFile, [&](ByteReader& in) {
+      file.resize(in.left());
+      in.bytes_into(std::span<char>(file));
+    });
+    best_file_ = std::make_shared<const std::string>(std::move(file));
+  }
+  folder_.save_best(best_file_ ? *best_file_ : std::string());
+}
+
 // New episodes, from random streams of their own; only the numbering goes on.
 void Trainer::restart_actors(const Checkpoint& checkpoint) {
   checkpoint.load(kEpisodes, [&](ByteReader& in) { in.array_into(std::span<std::int64_t>(next_episode_)); });
@@ -150,12 +186,13 @@ void Trainer::restart_actors(const Checkpoint& checkpoint) {
   }
   intake_.pass_over_before(incarnation_);
   actors_.clear();
+  std::vector<ActorSpec> specs;
   for (std::size_t i = 0; i < plan_.actors; ++i) {
-    ActorSpec spec = actor_spec(plan_, i, incarnation_);
+    ActorSpec& spec = specs.emplace_back(actor_spec(plan_, i, incarnation_));
     const auto first = next_episode_.begin() + static_cast<std::ptrdiff_t>(spec.first_env);
     spec.first_episode.assign(first, first + static_cast<std::ptrdiff_t>(spec.envs));
-    actors_.push_back(std::make_unique<Actor>(std::move(spec), &actors_stop_));
   }
+  make_actors(std::move(specs));
 }
 
 bool Trainer::checkpoint_due() {

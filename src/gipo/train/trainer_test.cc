@@ -11,8 +11,11 @@
 #include <sstream>
 
 #include "gipo/core/error.h"
+#include "gipo/core/message_of.h"
 #include "gipo/io/bytes.h"
 #include "gipo/plan/option_table.h"
+#include "gipo/run/export.h"
+#include "gipo/run/first_weights.h"
 #include "gipo/train/small_runs.h"
 
 namespace gipo {
@@ -348,6 +351,101 @@ TEST_F(Training, ARunCanBeLengthenedTwiceAndKeepsItsDial) {
   run("b");
   EXPECT_EQ(file("a", "policy.safetensors"), file("b", "policy.safetensors"));
   EXPECT_EQ(file("a", "episodes.jsonl"), file("b", "episodes.jsonl"));
+}
+
+// The update at which a hook says so is the last: the run is evaluated, and can go on to the bytes of one that was whole.
+TEST_F(Training, AHookMayEndARunInBothModes) {
+  loaded_.config.eval.every_updates = 25;
+  for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+    const std::string mode = word_of(run_mode);
+    loaded_.config.run.mode = run_mode;
+    run(mode + " whole");
+    std::atomic<bool> finish{false};
+    hooks_.finish = &finish;
+    hooks_.progress = [&](const Progress& p) { finish = finish || p.update == 30; };
+    const RunSummary stopped = run(mode);
+    EXPECT_EQ(stopped.ended, "stopped");
+    EXPECT_EQ(stopped.updates, 30);
+    EXPECT_GT(stopped.eval_return.episodes, 0);
+    EXPECT_TRUE(ended_well(stopped.ended));
+    hooks_.finish = nullptr;
+    hooks_.progress = nullptr;
+    const RunSummary longer = go_on(mode);
+    EXPECT_EQ(longer.ended, "finished");
+    EXPECT_EQ(longer.updates, 60);
+    if (run_mode == RunMode::kAsync) continue;
+    for (const char* name : {"policy.safetensors", "best.safetensors", "evaluations.jsonl", "episodes.jsonl"}) {
+      EXPECT_EQ(file(mode, name), file(mode + " whole", name)) << name;
+    }
+  }
+}
+
+TEST_F(Training, HooksHearOfEveryEpisodeAndEvaluation) {
+  loaded_.config.eval.every_updates = 10;
+  std::int64_t episodes = 0, best = -1;
+  double best_mean = -HUGE_VAL;
+  std::vector<std::int64_t> evaluated;
+  hooks_.episodes = [&](std::span<const Episode> some) { episodes += std::ssize(some); };
+  hooks_.evaluation = [&](const EvaluationNews& e) {
+    evaluated.push_back(e.weights.version);
+    EXPECT_EQ(e.best, e.result.returns.mean > best_mean);
+    if (e.best) best = e.weights.version, best_mean = e.result.returns.mean;
+  };
+  const RunSummary s = run("a");
+  EXPECT_EQ(episodes, s.episodes);
+  EXPECT_EQ(evaluated, (std::vector<std::int64_t>{10, 20, 30, 40, 50, 60}));
+  ASSERT_TRUE(s.best);
+  EXPECT_EQ(s.best->update, best);
+  EXPECT_EQ(s.best->returns.mean, best_mean);
+  EXPECT_EQ(load_policy(dir_ / "a", "best").weights.version, best);
+}
+
+TEST_F(Training, ARunMayBeginWithTheWeightsOfAnother) {
+  run("first");
+  loaded_.config.run.init_from = dir_ / "first";
+  loaded_.config.learner.policy_lr = loaded_.config.learner.value_lr = 0;
+  loaded_.config.run.name = "second";
+  const Plan plan = make_plan(loaded_);
+  const std::shared_ptr<const Weights> first = first_weights(plan, {});
+  ASSERT_TRUE(first);
+  RunFolder folder(plan, "test", [] { return 0.0; });
+  Trainer trainer(plan, folder, hooks_, first);
+  EXPECT_EQ(trainer.current_weights()->version, 0);
+  EXPECT_EQ(trainer.current_weights()->scale.mean, first->scale.mean);
+  trainer.run();
+  const Weights before = load_policy(dir_ / "first").weights, after = load_policy(dir_ / "second").weights;
+  EXPECT_EQ(after.policy, before.policy);
+  EXPECT_EQ(after.critic, before.critic);
+  // It has seen a hundred times fewer observations than those of the first count for.
+  for (std::size_t d = 0; d < before.scale.mean.size(); ++d) {
+    EXPECT_NEAR(after.scale.mean[d], before.scale.mean[d], 0.02);
+    EXPECT_NEAR(after.scale.inverse_std[d] / before.scale.inverse_std[d], 1, 0.02);
+  }
+}
+
+TEST_F(Training, WeightsOfAnotherShapeAreRefused) {
+  run("first");
+  const auto refusal = [&](auto&& change) {
+    LoadedConfig changed = loaded_;
+    changed.config.run.init_from = dir_ / "first";
+    change(changed.config);
+    return message_of([&] { first_weights(make_plan(changed), {{"run.init_from", "--set"}}); });
+  };
+  EXPECT_NE(refusal([](Config& c) { c.policy.hidden = {16}; }).find("its tensor critic.0.bias is [8], here it is [16]"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Config& c) { c.env.id = "Pendulum-v1"; }).find("is [8, 4], here it is [8, 3]"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Config& c) { c.policy.activation = Activation::kRelu; }).find("policy.activation is tanh"),
+            std::string::npos);
+  EXPECT_TRUE(refusal([](Config& c) { c.policy.hidden = {8, 8}; }).starts_with("--set: run.init_from = "));
+  EXPECT_EQ(refusal([](Config&) {}), "nothing was thrown");
+  loaded_.config.env.normalise_observations = false;
+  run("not scaled");
+  EXPECT_NE(refusal([&](Config& c) {
+              c.run.init_from = dir_ / "not scaled";
+              c.env.normalise_observations = true;
+            }).find("wanted env.normalise_observations = false"),
+            std::string::npos);
 }
 
 // Not a synthetic one: every file of a checkpoint that a run made.
