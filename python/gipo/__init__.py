@@ -18,6 +18,7 @@ from gipo.registration import register_with_gymnasium
 _PUBLIC = {
     "gipo.training": ["train", "resume", "load", "export", "presets", "Run", "Figures"],
     "gipo.policy": ["Policy"],
+    "gipo.trainer": ["Trainer"],
     "gipo.evaluation": ["evaluate", "Evaluation"],
     "gipo.native": ["make_env", "make_vec"],
     "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],

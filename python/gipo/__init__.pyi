@@ -21,6 +21,7 @@ from gipo.scores import aggregate as aggregate
 from gipo.scores import iqm as iqm
 from gipo.scores import performance_profile as performance_profile
 from gipo.scores import probability_of_improvement as probability_of_improvement
+from gipo.trainer import Trainer as Trainer
 from gipo.training import Figures as Figures
 from gipo.training import Run as Run
 from gipo.training import export as export

@@ -124,9 +124,16 @@ def _pickled(parts: Sequence[Any]) -> Task:
             f"gipo.train: env = {parts[0]!r:.200} cannot be copied into worker processes "
             f"({type(error).__name__}: {error}): give the class or function that makes it"
         ) from error
-    name = getattr(parts[0], "__qualname__", type(parts[0]).__qualname__).rpartition(".")[2]
-    name = re.sub(r"\W", "", name) or "environment"
-    return Task(f"{PICKLED}{name}-{hashlib.sha256(data).hexdigest()[:12]}", {}, data)
+    return Task(f"{PICKLED}{short_name(parts[0])}-{hashlib.sha256(data).hexdigest()[:12]}", {}, data)
+
+
+def short_name(env: Any) -> str:
+    """A word for an environment, in whatever form it was given: part of the name of a file."""
+    spec, base = getattr(env, "spec", None), getattr(env, "unwrapped", env)
+    name = env.rpartition(":")[2] if isinstance(env, str) else getattr(spec, "id", None) or getattr(
+        env, "__qualname__", type(base).__qualname__
+    ).rpartition(".")[2]
+    return re.sub(r"[^\w.-]", "", name.rpartition("/")[2]) or "environment"
 
 
 def _portable(part: Any) -> tuple[bool, Any]:
