@@ -13,8 +13,9 @@ PAGE = (ROOT / "docs" / "from-sb3.md").read_text()
 PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 
 # Runs the rows of one side in one namespace, and says of each how it went; the rows after a failed one are run, too.
+# A trainer that a row makes learns a little aside, so that its options are seen to be accepted.
 RUNNER = """
-import json, sys, traceback
+import copy, json, sys, traceback
 imports, rows = json.load(sys.stdin)
 names, results = {"__name__": "rows"}, []
 if __name__ == "__main__":
@@ -22,6 +23,8 @@ if __name__ == "__main__":
     for row in rows:
         try:
             exec(row, names)
+            if row.startswith("model = gipo.Trainer(") and ";" not in row:
+                copy.copy(names["model"]).learn(2_500)
             results.append("")
         except BaseException:
             results.append(traceback.format_exc())
@@ -82,3 +85,38 @@ def test_row_runs_with_gipo(ours, row):
 @pytest.mark.parametrize("row", range(len(ROWS)), ids=[row[0] for row in ROWS])
 def test_row_runs_with_stable_baselines3(theirs, row):
     assert theirs[row] == "", ROWS[row][1]
+
+
+VECTORS = """
+from gipo import ConfigError, worker
+from gipo.envs import task_of, workers_find
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
+
+if __name__ == "__main__":
+    task = task_of(make_vec_env("CartPole-v1", n_envs=2))
+    with workers_find(task):
+        make = worker.factory_maker(task.id.removeprefix("python:"), {})
+        print(task.id.rpartition("-")[0], [make(i).reset(seed=1)[0].shape for i in range(3)])
+    for env in (VecNormalize(make_vec_env("CartPole-v1")), make_vec_env("CartPole-v1", vec_env_cls=SubprocVecEnv)):
+        try:
+            task_of(env)
+        except ConfigError as error:
+            print(error)
+        env.close()
+"""
+
+
+@pytest.mark.slow
+def test_vectors_of_stable_baselines3_are_taken_apart_or_refused(tmp_path):
+    if not PEER_PYTHON.exists():
+        pytest.skip(f"{PEER_PYTHON} is not there: bench/peers/setup.sh makes it")
+    script = tmp_path / "vectors.py"
+    script.write_text(VECTORS)
+    done = subprocess.run(
+        [PEER_PYTHON, script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT / "python")}
+    )
+    taken, wrapped, elsewhere = done.stdout.splitlines()
+    assert taken == "python:environment.pkl:CartPole-v1 [(4,), (4,), (4,)]", done.stderr
+    assert "env__normalise_observations and env__normalise_rewards" in wrapped
+    assert "give one of them, or the list of functions that make them" in elsewhere

@@ -18,7 +18,7 @@ from gipo.callbacks import Callback, Moments, together
 from gipo.envs import Task, task_of, workers_find
 from gipo.options import LENGTHS, flatten, in_pythons_words
 from gipo.policy import Policy
-from gipo.progress import TrainingLine
+from gipo.progress import training_line
 from gipo.runs import Record, read_jsonl, read_summary
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _listening(
 ) -> Iterator[_core.Listeners]:
     """What a run that goes on inside calls; workers that it starts can make the environment that was given."""
     functions = [_with_policy(function) for function in (heard.on_update, heard.on_evaluation, heard.on_episode)]
-    line = TrainingLine() if progress else None
+    line = training_line() if progress else None
 
     def warn(text: str) -> None:
         if line:
