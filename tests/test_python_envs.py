@@ -70,7 +70,10 @@ def test_native_environments_are_run_as_what_they_are():
     wanted = {"env.options.ctrl_cost_weight": 0.2, "env.time_limit": 9}
     for make_one in (library.make_env, library.make_vec):
         assert task_of(make_one("Hopper-v5", ctrl_cost_weight=0.2, max_episode_steps=9)) == Task("Hopper-v5", wanted)
+    assert task_of(gymnasium.make("gipo/Hopper-v5", ctrl_cost_weight=0.2, max_episode_steps=9)) == Task("Hopper-v5", wanted)
     assert task_of(library.make_env("CartPole-v1")) == Task("CartPole-v1", {})
+    wrapped = gymnasium.wrappers.TransformReward(library.make_env("CartPole-v1"), lambda reward: -reward)
+    assert task_of(wrapped).id.startswith("python:environment.pkl:CartPole-v1-")
 
 
 def local(length):

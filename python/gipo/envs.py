@@ -64,21 +64,26 @@ def importable_name(env: Any) -> str | None:
 
 
 def _main_module() -> str | None:
+    if "ipykernel" in sys.modules:  # a notebook, whatever file has started its kernel
+        return None
     main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:  # python -m MODULE
-        return None if "ipykernel" in sys.modules else spec.name
-    file = getattr(main, "__file__", None)
-    return str(Path(file).resolve()) if file and Path(file).is_file() and "ipykernel" not in sys.modules else None
+        return spec.name
+    return str(Path(file).resolve()) if file and Path(file).is_file() else None
 
 
 def _native_task(env: Any) -> Task | None:
-    """Environments of gipo.make_env and gipo.make_vec are run as what they are."""
-    native = sys.modules.get("gipo.native")
-    if native is None or not isinstance(env, (native.NativeEnv, native.NativeVectorEnv)):
+    """Environments of gipo.make_env and gipo.make_vec, and gymnasium.make of their ids, are run as what they are."""
+    native, base = sys.modules.get("gipo.native"), getattr(env, "unwrapped", None)
+    if native is None or not isinstance(base, (native.NativeEnv, native.NativeVectorEnv)):
         return None
-    options = dict(env.made_of)
+    wrapped = {type.__name__ for type in _wrappers(env)[:-1]}
+    if not wrapped <= {"TimeLimit", "OrderEnforcing", "PassiveEnvChecker"}:  # those that gymnasium.make adds
+        return None
+    options = dict(base.made_of)
     id, limit = options.pop("id"), options.pop("max_episode_steps")
+    limit = env.spec.max_episode_steps if wrapped else limit
     given = {f"env.options.{name}": value for name, value in options.items()}
     return Task(id, given | ({"env.time_limit": limit} if limit else {}))
 
