@@ -140,6 +140,8 @@ def test_saved_states_copies_and_pickles_go_on_alike(id):
         for a, b in zip(rows, wanted, strict=True):
             np.testing.assert_array_equal(a[0], b[0])
             assert a[1:] == b[1:]
+    fresh = library.make_env(id)
+    assert (copy.deepcopy(fresh).reset()[0] != copy.deepcopy(fresh).reset()[0]).any()  # no stream was copied
     vector = library.make_vec(id, 2)
     vector.reset(seed=1)
     states = vector.save_state()

@@ -100,7 +100,7 @@ class NativeEnv(gymnasium.Env[np.ndarray, Any]):
         return np.empty((1, *self.observation_space.shape), self.observation_space.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(make_env, **self.made_of), (), self.save_state()
+        return functools.partial(make_env, **self.made_of), (), self.save_state() if self._begun else None
 
     def __setstate__(self, state: bytes) -> None:
         self.load_state(state)
