@@ -307,10 +307,11 @@ class Planner {
     const bool fits = regime == Regime::kCustom || (regime == Regime::kFresh && fraction < 0.1) ||
                       (regime == Regime::kStale && std::abs(fraction - kStale.window_fraction) < 0.01);
     if (!fits) {
-      refuse({"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
-             fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
-                         "numbers give {:.4g}: leave one out, or set staleness.regime = \"custom\"",
-                         word_of(regime), regime == Regime::kFresh ? "under 0.1" : "0.87", fraction));
+      refuse(
+          {"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
+          fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
+                      "numbers give {:.4g} of {}: leave one out, or set staleness.regime = \"custom\"",
+                      word_of(regime), regime == Regime::kFresh ? "under 0.1" : "0.87", fraction, c_.learner.updates));
     }
   }
 

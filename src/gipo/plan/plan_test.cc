@@ -232,14 +232,16 @@ TEST(Plan, EnvStepsDueGrowByTheDial) {
 
 // A run of so many env steps has the fewest updates that need them.
 TEST(Plan, LengthInEnvStepsBecomesUpdates) {
-  for (const Settings& dial : {Settings{},
-                               {"staleness.env_steps_per_update=2.5", "staleness.warmup=600"},
-                               {"staleness.env_steps_per_update=0.01"},
-                               {"staleness.regime=fresh"},
-                               {"staleness.regime=custom", "replay.capacity=5000", "staleness.window=700"},
-                               {"staleness.regime=custom", "replay.capacity=5000"}}) {
+  for (const Settings& dial :
+       {Settings{},
+        {"staleness.env_steps_per_update=2.5", "staleness.warmup=600"},
+        {"staleness.env_steps_per_update=0.01", "staleness.regime=custom", "replay.capacity=5000"},
+        {"staleness.regime=fresh"},
+        {"staleness.regime=custom", "replay.capacity=5000", "staleness.window=700"},
+        {"staleness.regime=custom", "replay.capacity=5000"}}) {
     for (const std::int64_t env_steps : {1, 1024, 1025, 3096, 3097, 3104, 3105, 100'000}) {
       Settings all = dial;
+      all.push_back("replay.segment_length=1");  // which a short run can hold
       all.push_back("learner.env_steps=" + std::to_string(env_steps));
       const Plan plan = plan_of(all);
       const std::int64_t updates = plan.config.learner.updates;
@@ -274,16 +276,16 @@ TEST(Plan, LengthIsGivenOnce) {
                       {"--set: learner.env_steps = 5000 is not accepted beside learner.updates = 10: each says",
                        "(learner.updates is set by --set)"}));
   EXPECT_TRUE(refused({"learner.env_steps=5000", "learner.updates=10"}, {"learner.env_steps = 5000", "updates = 10"}));
-  EXPECT_EQ(plan_of({"learner.updates=10", "learner.env_steps=0"}).config.learner.updates, 10);
+  EXPECT_EQ(plan_of({"learner.updates=1000", "learner.env_steps=0"}).config.learner.updates, 1000);
   // Of a file and the command line, the latter.
-  LoadedConfig loaded = parse_config("[learner]\nupdates = 7\n", "a.toml");
-  apply_override(loaded, "learner.env_steps=2048");
-  EXPECT_EQ(make_plan(loaded).total_env_steps(), 2048);
-  loaded = parse_config("[learner]\nenv_steps = 2048\n", "a.toml");
-  apply_override(loaded, "learner.updates=7");
-  EXPECT_EQ(make_plan(loaded).config.learner.updates, 7);
-  EXPECT_THROW(parse_config("[learner]\nenv_steps = 2048\nupdates = 7\n", "a.toml"), Error);
-  EXPECT_NO_THROW(parse_config("[learner]\nenv_steps = 0\nupdates = 7\n", "a.toml"));
+  LoadedConfig loaded = parse_config("[learner]\nupdates = 700\n", "a.toml");
+  apply_override(loaded, "learner.env_steps=8192");
+  EXPECT_EQ(make_plan(loaded).total_env_steps(), 8192);
+  loaded = parse_config("[learner]\nenv_steps = 8192\n", "a.toml");
+  apply_override(loaded, "learner.updates=700");
+  EXPECT_EQ(make_plan(loaded).config.learner.updates, 700);
+  EXPECT_THROW(parse_config("[learner]\nenv_steps = 8192\nupdates = 700\n", "a.toml"), Error);
+  EXPECT_NO_THROW(parse_config("[learner]\nenv_steps = 0\nupdates = 700\n", "a.toml"));
 }
 
 TEST(Plan, LengthInEnvStepsWantsAPaceOfItsOwn) {

@@ -99,9 +99,9 @@ TEST_F(Suites, TheParticularWinsOverTheGeneral) {
 
 TEST_F(Suites, ALengthReplacesOneThatIsCountedOtherwise) {
   const Suite s = parse(head_ + "learner.env_steps = 5000\n" + task_ + method_ + "[[method]]\nname = \"short\"\n" +
-                        "learner.updates = 7\n");
+                        "learner.updates = 70\n");
   EXPECT_EQ(s.runs[0].plan.total_env_steps(), 5000);
-  EXPECT_EQ(s.runs[1].plan.config.learner.updates, 7);
+  EXPECT_EQ(s.runs[1].plan.config.learner.updates, 70);
   for (const SuiteRun* run : {&s.runs[0], &s.runs[1]}) {
     LoadedConfig loaded = load_config(run->arguments[1]);
     for (std::size_t i = 2; i + 1 < run->arguments.size(); ++i) {
