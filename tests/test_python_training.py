@@ -426,12 +426,7 @@ class Stream(io.StringIO):
         return self.terminal
 
 
-class NotebookStream(Stream):
-    __module__ = "ipykernel.iostream"
-
-
-@pytest.mark.parametrize("stream, refreshed", [(Stream(False), False), (Stream(True), True),
-                                               (NotebookStream(False), True)])  # fmt: skip
+@pytest.mark.parametrize("stream, refreshed", [(Stream(False), False), (Stream(True), True)])
 def test_progress_fits_where_it_is_shown(stream, refreshed):
     line = TrainingLine(stream)
     line.start("name", "name: window 3")

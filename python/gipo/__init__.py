@@ -13,9 +13,14 @@ import importlib
 import os
 from pathlib import Path
 
+from gipo.registration import register_with_gymnasium
+
 _PUBLIC = {
     "gipo.training": ["train", "resume", "load", "export", "presets", "Run", "Figures"],
     "gipo.policy": ["Policy"],
+    "gipo.trainer": ["Trainer"],
+    "gipo.evaluation": ["evaluate", "Evaluation"],
+    "gipo.native": ["make_env", "make_vec"],
     "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],
     "gipo.scores": ["iqm", "aggregate", "Estimate", "performance_profile", "probability_of_improvement"],
     "gipo.grid": ["grid_study", "grid_optimum"],
@@ -28,6 +33,8 @@ __all__ = sorted(_HOME)
 _built = Path(__file__).resolve().parents[2] / os.environ.get("GIPO_BUILD_DIR", "build/release") / "python" / "gipo"
 if _built.is_dir():
     __path__.append(str(_built))
+
+register_with_gymnasium()
 
 
 def __getattr__(name: str) -> object:

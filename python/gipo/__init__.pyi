@@ -1,8 +1,12 @@
 from gipo._core import ConfigError as ConfigError
 from gipo._core import RunError as RunError
 from gipo._core import version as version
+from gipo.evaluation import Evaluation as Evaluation
+from gipo.evaluation import evaluate as evaluate
 from gipo.grid import grid_optimum as grid_optimum
 from gipo.grid import grid_study as grid_study
+from gipo.native import make_env as make_env
+from gipo.native import make_vec as make_vec
 from gipo.objective import Surrogate as Surrogate
 from gipo.objective import certify as certify
 from gipo.objective import diagnostics as diagnostics
@@ -17,6 +21,7 @@ from gipo.scores import aggregate as aggregate
 from gipo.scores import iqm as iqm
 from gipo.scores import performance_profile as performance_profile
 from gipo.scores import probability_of_improvement as probability_of_improvement
+from gipo.trainer import Trainer as Trainer
 from gipo.training import Figures as Figures
 from gipo.training import Run as Run
 from gipo.training import export as export

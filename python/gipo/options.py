@@ -97,6 +97,15 @@ def nested(key: str, value: Any, level: int = 0) -> Value:
     return {name: nested(key, item, level + 1) for name, item in value.items()}
 
 
+def from_toml(value: Any) -> Any:
+    """An option of a task as it was given: a saved config spells None as the text "@none" (docs/bridge.md)."""
+    if isinstance(value, str):
+        return None if value == "@none" else value[1:] if re.fullmatch("@+@none", value) else value
+    if isinstance(value, Mapping):
+        return {key: from_toml(item) for key, item in value.items()}
+    return [from_toml(item) for item in value] if isinstance(value, list) else value
+
+
 @contextlib.contextmanager
 def in_pythons_words(where: str, spelled: Mapping[str, str], given: Mapping[str, Value]) -> Iterator[None]:
     """Lets what the library refuses name the caller's arguments: `spelled` has them by the full name of the option.

@@ -31,6 +31,7 @@ class Policy:
         return policy
 
     def _open(self, core: _core.Policy, name: str) -> None:
+        self.path = name  # where it was loaded from
         self._core = core
         try:
             described = self._core.spaces

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import math
 import shutil
 import sys
 import time
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from gipo.runs import Run
 
@@ -75,19 +76,17 @@ class ProgressLine:
 
 
 class TrainingLine:
-    """A run that trains in this process: a line that refreshes on a terminal and in a notebook; plain ones elsewhere."""
+    """A run that trains in this process: a line that refreshes on a terminal; plain ones elsewhere."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
-        # A notebook's stream is no terminal, but it honours the carriage return.
-        self._refreshed = self._terminal or type(self._stream).__module__.startswith("ipykernel")
         self._name = ""
         self._width = 0  # of the refreshed line that stands there
         # Where updates began, as far as it was seen: the warm-up before, and what a run had made before it was resumed,
         # say nothing of the time that an update takes.
         self._first: dict[str, float] | None = None
-        self.interval = 0.2 if self._refreshed else 5.0  # seconds
+        self.interval = 0.2 if self._terminal else 5.0  # seconds
 
     def start(self, name: str, opening: str) -> None:
         self._name = name
@@ -95,11 +94,10 @@ class TrainingLine:
 
     def show(self, figures: dict[str, float]) -> None:
         line = self._text(figures)
-        if not self._refreshed:
+        if not self._terminal:
             print(line, file=self._stream, flush=True)
             return
-        if self._terminal:  # a line that wraps could not be refreshed in place
-            line = line[: shutil.get_terminal_size().columns - 1]
+        line = line[: shutil.get_terminal_size().columns - 1]  # one that wraps could not be refreshed in place
         print("\r" + line.ljust(self._width), end="", file=self._stream, flush=True)
         self._width = len(line)
 
@@ -130,3 +128,39 @@ class TrainingLine:
         if self._width:
             print(file=self._stream, flush=True)
         self._width = 0
+
+
+class NotebookLine(TrainingLine):
+    """The same in a notebook: a bar with the line beside it, in one output that refreshes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interval = 0.5
+        self._opening = ""
+        self._display: Any = None
+
+    def start(self, name: str, opening: str) -> None:
+        self._name, self._opening = name, opening
+
+    def show(self, figures: dict[str, float]) -> None:
+        from IPython.display import display
+
+        text = self._text(figures)
+        done, whole = ("env_steps", "warmup") if "warmup" in figures else ("update", "updates")
+        bar = f'<progress max="{figures[whole]}" value="{figures[done]}" style="width: 16em"></progress>'
+        shown = {
+            "text/plain": text,
+            "text/html": f"{bar} <code>{html.escape(text)}</code><br><small>{html.escape(self._opening)}</small>",
+        }
+        if self._display is None:
+            self._display = display(shown, raw=True, display_id=True)
+        else:
+            self._display.update(shown, raw=True)
+
+    def close(self) -> None:
+        """What is printed next has an output of its own."""
+
+
+def training_line() -> TrainingLine:
+    """For wherever this process shows its output."""
+    return NotebookLine() if type(sys.stderr).__module__.startswith("ipykernel") else TrainingLine()

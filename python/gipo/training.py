@@ -6,7 +6,7 @@ import contextlib
 import threading
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gipo import _core
-from gipo.envs import env_id, workers_find
+from gipo.callbacks import Callback, Moments, together
+from gipo.envs import Task, task_of, workers_find
 from gipo.options import LENGTHS, flatten, in_pythons_words
 from gipo.policy import Policy
-from gipo.progress import TrainingLine
+from gipo.progress import training_line
 from gipo.runs import Record, read_jsonl, read_summary
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Figures(dict[str, Any]):
         return Policy._of(self._policy())
 
 
-Callback = Callable[[Figures], bool | None]
+Function = Callable[[Figures], bool | None]
+Callbacks = Callback | Function | Sequence[Callback | Function]
 
 
 class Run:
@@ -101,11 +103,11 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
 
 def train(
     config: str | PathLike[str] | Mapping[str, Any] | None = None,
-    env: str | type | Callable[..., Any] | Mapping[str, Any] | None = None,
-    callback: Callback | None = None,
+    env: Any = None,
+    callback: Callbacks | None = None,
     *,
-    on_evaluation: Callback | None = None,
-    on_episode: Callback | None = None,
+    on_evaluation: Function | None = None,
+    on_episode: Function | None = None,
     env_steps: int | None = None,
     seed: int | None = None,
     name: str | None = None,
@@ -117,9 +119,10 @@ def train(
 
     config: a preset by its name ("classic/stale", `gipo.presets()`), a TOML file, or a dictionary with its keys, nested
         or with dots; None: the defaults.
-    env: the task: an id, or an environment class or function of your own that a worker process can import.
+    env: the task: an id, an environment class or a function that makes one, or an environment.
     callback: called with the figures of every logged update, a line of metrics.jsonl, as gipo.training.Figures.
-        It returns None or True to go on, False to end the run, which then makes its last evaluation.
+        It returns None or True to go on, False to end the run, which then makes its last evaluation. Or one of
+        gipo.callbacks, or a list of these.
     on_evaluation, on_episode: called likewise with every evaluation (a line of evaluations.jsonl, and `best`) and with
         every finished training episode (a line of episodes.jsonl).
     env_steps: how long the run is, in environment steps; wins over `config`, as learner.env_steps does.
@@ -132,6 +135,7 @@ def train(
     created; a run that cannot go on raises gipo.RunError.
     """
     given: dict[str, Any] = {}
+    task: Task | None = None
     keywords, named = flatten(options), flatten({"run.seed": seed, "run.name": name, "learner.env_steps": env_steps})
     if isinstance(config, Mapping):
         given |= flatten(config)
@@ -144,15 +148,15 @@ def train(
     if isinstance(env, Mapping):
         given |= flatten({"env": env})
     elif env is not None:
-        given["env.id"] = env_id(env)
+        task = task_of(env)
+        given |= flatten(task.given) | {"env.id": task.id}
         spelled["env.id"] = "env"
     spelled |= {key: key.split(".")[1] for key in named}
     given |= named
     path = "" if config is None or isinstance(config, Mapping) else fspath(config)
     words = [repr(path)] * bool(path) + [f"{key.replace('.', '__')}={value!r}" for key, value in given.items()]
-    with in_pythons_words("gipo.train", spelled, given), _listening(
-        progress, callback=callback, on_evaluation=on_evaluation, on_episode=on_episode
-    ) as listeners:
+    heard = together(callback, on_evaluation, on_episode)
+    with in_pythons_words("gipo.train", spelled, given), _listening(progress, heard, task) as listeners:
         folder = _core.train(path, list(given.items()), overwrite, f"gipo.train({', '.join(words)})", listeners)
     return Run(folder)
 
@@ -160,10 +164,10 @@ def train(
 def resume(
     run: str | PathLike[str] | Run,
     updates: int | None = None,
-    callback: Callback | None = None,
+    callback: Callbacks | None = None,
     *,
-    on_evaluation: Callback | None = None,
-    on_episode: Callback | None = None,
+    on_evaluation: Function | None = None,
+    on_episode: Function | None = None,
     env_steps: int | None = None,
     progress: bool = True,
 ) -> Run:
@@ -181,9 +185,8 @@ def resume(
     length = {name: int(value) for name, value in length.items() if value is not None}
     command = ", ".join([repr(path), *(f"{name}={value}" for name, value in length.items())])
     words = in_pythons_words("gipo.resume", {f"learner.{name}": name for name in ("updates", "env_steps")}, {})
-    with words, _listening(
-        progress, callback=callback, on_evaluation=on_evaluation, on_episode=on_episode
-    ) as listeners:
+    heard = together(callback, on_evaluation, on_episode)
+    with words, _listening(progress, heard, run=Path(path)) as listeners:
         folder = _core.resume(
             path, length.get("updates"), length.get("env_steps"), f"gipo.resume({command})", listeners
         )
@@ -201,27 +204,17 @@ def _path(where: str, run: Any) -> str:
     return fspath(run)
 
 
-def _listener(name: str, function: Callback | None) -> Callable[..., bool] | None:
-    """Calls the user's function and says whether the run is to go on."""
-    if function is None:
-        return None
-    if not callable(function):
-        raise TypeError(f"{name} must be callable, not {type(function).__name__}")
-
-    def hear(figures: dict[str, Any], policy: Callable[[], Any]) -> bool:
-        said = function(Figures(figures, policy))
-        if said is None or isinstance(said, (bool, np.bool_)):
-            return said is None or bool(said)
-        raise TypeError(f"{name} returned {said!r}: wanted None or True to go on, or False to end the run")
-
-    return hear
+def _with_policy(function: Callable[[Figures], bool] | None) -> Callable[..., bool] | None:
+    return None if function is None else lambda figures, policy: function(Figures(figures, policy))
 
 
 @contextlib.contextmanager
-def _listening(progress: bool, **callbacks: Callback | None) -> Iterator[_core.Listeners]:
-    """What a run that goes on inside calls; workers that it starts find what this process can import."""
-    heard = [_listener(name, function) for name, function in callbacks.items()]
-    line = TrainingLine() if progress else None
+def _listening(
+    progress: bool, heard: Moments, task: Task | None = None, run: Path | None = None
+) -> Iterator[_core.Listeners]:
+    """What a run that goes on inside calls; workers that it starts can make the environment that was given."""
+    functions = [_with_policy(function) for function in (heard.on_update, heard.on_evaluation, heard.on_episode)]
+    line = training_line() if progress else None
 
     def warn(text: str) -> None:
         if line:
@@ -229,10 +222,20 @@ def _listening(progress: bool, **callbacks: Callback | None) -> Iterator[_core.L
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     main = threading.current_thread() is threading.main_thread()
-    show = (line.start, line.show) if line else (None, None)
-    with workers_find():
+    with workers_find(task, run) as keep_environment:
+
+        def start(name: str, opening: str, folder: str) -> None:
+            keep_environment(folder)
+            if line:
+                line.start(name, opening)
+            if heard.on_evaluation and Run(folder).config["eval"]["every_updates"] == 0:
+                warn("a callback waits for evaluations, and there is one at the end only: eval__every_updates is 0")
+            if heard.on_start:
+                heard.on_start(Run(folder))
+
         try:
-            yield _core.Listeners(*show, *heard, warn, line.interval if line else 0.0, main)
+            show = line.show if line else None
+            yield _core.Listeners(start, show, *functions, warn, line.interval if line else 0.0, main)
         finally:
             if line:
                 line.close()

@@ -9,12 +9,14 @@ command of every slot is to be carried out, and one that goes back that it was. 
 import copy
 import difflib
 import faulthandler
+import hashlib
 import importlib
 import importlib.util
 import json
 import math
 import mmap
 import os
+import pickle
 import struct
 import sys
 import traceback
@@ -429,7 +431,7 @@ def gymnasium_maker(name, options, time_limit):
     if time_limit is not None:
         options = {**options, "max_episode_steps": time_limit}
 
-    def make():
+    def make(_):
         try:
             return gymnasium.make(name, disable_env_checker=True, **copy.deepcopy(options))
         except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, ModuleNotFoundError) as error:
@@ -467,19 +469,67 @@ def refuse_many_agents(env, made_by):
                       "of its own choose the actions of the others")
 
 
+PICKLE = "environment.pkl"
+
+
+def variable_of(env_id):
+    """The environment variable that says where the pickle of an environment lies."""
+    return "GIPO_ENVIRONMENT_" + env_id.rpartition("-")[2]
+
+
+def read_pickle(attribute):
+    path = os.environ.get(variable_of(attribute))
+    if path is None:
+        raise Mistake(f"its environment was given to gipo.train as a Python object, which {PICKLE} in the run folder "
+                      f"holds. gipo.resume in Python goes on with it; here, {variable_of(attribute)}=RUN/{PICKLE} lets it "
+                      "be loaded, which executes what is in it")
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise Mistake(f"{path}, which holds the environment, cannot be read: {error.strerror}") from None
+    if hashlib.sha256(data).hexdigest()[:12] != attribute.rpartition("-")[2]:
+        raise Mistake(f"{path} holds another environment, or is damaged")
+    return data
+
+
+def pickled_factory(attribute):
+    """Environments that gipo.train was given as objects, or what makes them, as one function of their number."""
+    data = read_pickle(attribute)
+
+    def make(number, **options):
+        parts = pickle.loads(data)  # anew for each environment: they share nothing
+        is_factory, part = parts[number % len(parts)]
+        if options and not is_factory:
+            raise Mistake(f"{', '.join(options)}: options of an environment that is made already")
+        return part(**options) if is_factory else part
+
+    return make
+
+
 def factory_maker(name, options):
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
         raise Mistake("wanted python:MODULE:FACTORY or python:FILE.py:FACTORY")
+    if module_name == PICKLE:
+        return maker_of(pickled_factory(attribute), attribute.rpartition("-")[0], options, numbered=True)
     factory = load_module(module_name)
     for part in attribute.split("."):
         factory = getattr(factory, part, None)
     if not callable(factory):
         raise Mistake(f"{module_name} has no class or function {attribute} that could make an environment")
+    return maker_of(factory, attribute, options)
 
-    def make():
+
+def maker_of(factory, attribute, options, numbered=False):
+    """What makes an environment of a run, given its number there."""
+
+    def make(number):
         try:
-            env = factory(**copy.deepcopy(options))  # an environment may change what it was given
+            # An environment may change what it was given.
+            env = factory(*[number] * numbered, **copy.deepcopy(dict(options)))
+        except Mistake:
+            raise
         except (Exception, SystemExit) as error:
             raise UserCode(attribute) from error
         lacking = [n for n in ("reset", "step", "observation_space", "action_space") if not hasattr(env, n)]
@@ -516,7 +566,7 @@ class Singles:
         of_gymnasium = source == "gymnasium"
         make = gymnasium_maker(name, setup["options"], setup["time_limit"]) if of_gymnasium else factory_maker(
             name, setup["options"])
-        self.envs = [make() for _ in range(setup["count"])]
+        self.envs = [make(setup["first"] + i) for i in range(setup["count"])]
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
         check_space(self.observation_space, "the observation space")
         check_space(self.action_space, "the action space")

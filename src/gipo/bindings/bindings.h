@@ -14,6 +14,7 @@ void add_objective(nanobind::module_& module);  // surrogates, advantages, diagn
 void add_studies(nanobind::module_& module);    // aggregates over runs, the exact grid study
 void add_fields(nanobind::module_& module);     // observations in fields to rows of floats
 void add_policy(nanobind::module_& module);     // a trained policy
+void add_envs(nanobind::module_& module);       // the tasks, for loops of others
 void add_training(nanobind::module_& module);   // train and resume
 
 nanobind::object acting_policy(SavedPolicy policy);  // as Python knows it

@@ -21,5 +21,6 @@ NB_MODULE(_core, m) {
   gipo::bindings::add_studies(m);
   gipo::bindings::add_fields(m);
   gipo::bindings::add_policy(m);
+  gipo::bindings::add_envs(m);
   gipo::bindings::add_training(m);
 }

@@ -29,9 +29,10 @@ namespace {
 
 namespace nb = nanobind;
 
-// What Python wants to hear of a run; each is called with the interpreter's lock held, and may be None.
+// What Python wants to hear of a run; each is called with the interpreter's lock held, and all but start and warn
+// may be None.
 struct Listeners {
-  nb::object start;  // (name, what is said at the start), once
+  nb::object start;  // (name, what is said at the start, run folder), once
   nb::object line;   // (figures), at most every `interval` seconds and at the end; also during the warm-up
   // (figures, policy) after every logged update, every evaluation and every training episode. policy() is the policy of
   // that moment, while the call lasts. They return whether the run is to go on.
@@ -238,7 +239,7 @@ class Session {
       // From here on there is a run folder, which an interruption is to leave with a checkpoint.
       work->folder = positions ? std::make_unique<RunFolder>(work->plan, command, wall_time, *positions)
                                : std::make_unique<RunFolder>(work->plan, command, wall_time);
-      if (!listeners_.start.is_none()) hear([&] { listeners_.start(work->plan.name, opening(work->plan)); });
+      hear([&] { listeners_.start(work->plan.name, opening(work->plan), work->plan.run_dir); });
       const auto thread = std::make_shared<RunThread>();
       RunThread::start(thread, [work, hooks = hooks(*thread, *work)] {
         Trainer trainer(work->plan, *work->folder, hooks, std::exchange(work->first, {}));
@@ -417,7 +418,7 @@ void add_training(nb::module_& m) {
              bool main_thread) {
             new (self) Listeners{start, line, update, evaluation, episode, warn, interval, main_thread};
           },
-          nb::arg("start").none(), nb::arg("line").none(), nb::arg("update").none(), nb::arg("evaluation").none(),
+          nb::arg("start"), nb::arg("line").none(), nb::arg("update").none(), nb::arg("evaluation").none(),
           nb::arg("episode").none(), nb::arg("warn"), nb::arg("interval"), nb::arg("main_thread"));
   m.def(
       "presets",

@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "gipo/core/error.h"
+#include "gipo/env/check_action.h"
 #include "gipo/io/bytes.h"
 
 namespace gipo {
-namespace {
 
 void check_action(const EnvSpec& spec, std::span<const double> action) {
   const ActionSpace& space = spec.action;
@@ -26,8 +26,6 @@ void check_action(const EnvSpec& spec, std::span<const double> action) {
     }
   }
 }
-
-}  // namespace
 
 void Env::reset(std::uint64_t seed) {
   // Derived, so that a caller who seeds a stream of its own with the same number shares no draws with the task.
