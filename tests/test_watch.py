@@ -24,7 +24,9 @@ from gipo import watch, watch_runs
 from gipo.runs import UserMistake
 from gipo.watch_files import EventTimes, Tail, Track, records_of
 
-LONG = TINY | {"learner.updates": 10_000_000, "eval.every_updates": 2000, "run.mode": "async"}  # until it is stopped
+# Until it is stopped; small enough to stop at once.
+LONG = TINY | {"learner.updates": 10_000_000, "eval.every_updates": 2000, "run.mode": "async", "staleness.regime": "custom",
+               "staleness.window": 500, "staleness.env_steps_per_update": 8, "eval.episodes": 1}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def test_tail_reads_whole_lines_once(tmp_path):
     assert tail.read() == ([b"new"], False)
 
 
-@pytest.mark.parametrize("rest", [b"", b"c\n", b"cc\nd\nand much more than was there before\n"])
+@pytest.mark.parametrize("rest", [b"", b"c\n", b"c\nb2\n", b"cc\nd\nand much more than was there before\n"])
 def test_tail_starts_anew_where_a_file_was_cut_back(tmp_path, rest):
     path = tmp_path / "f"
     path.write_bytes(b"a\nb\nb2\n")
@@ -217,8 +219,7 @@ def test_resume_cuts_the_curves_back(finished):
     other.follow()
     for key in watch.TRACKS:
         mine, theirs = (getattr(r, key).since(0, 0)[1] for r in (reader, other))
-        if key != "times":  # begun anew
-            assert np.array_equal(mine, theirs, equal_nan=True), key
+        assert np.array_equal(mine, theirs, equal_nan=True), key
     assert other.curve.since(0, 0)[1][-1, 0] == 230
 
 
@@ -307,7 +308,7 @@ def test_without_plotly_it_says_what_to_install(monkeypatch):
 # The page, in a browser
 
 needs_browser = pytest.mark.skipif(not CHROMIUM, reason="no chromium here")
-DRAWN = "PANELS.filter(p => p.visible).every(p => p.drawn > 0)"
+DRAWN = "PANELS.some(p => p.visible) && PANELS.filter(p => p.visible).every(p => p.drawn > 0)"
 
 
 @needs_browser
@@ -316,7 +317,6 @@ def test_page_follows_a_live_run(finished, width, tmp_path):
     with training(finished, f"live{width}") as run, serving(finished, f"runs/live{width}") as (_, url), Browser(tmp_path / "p", width) as page:
         page.open(url)
         page.wait_for(DRAWN)
-        assert page.value("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 10_000  # a hang
         assert page.value("document.getElementById('state').textContent") == "running"
         before = page.value("[page.polls, Number(page.standings[page.focus].update)]")
         drawn = page.value("PANELS[0].drawn")

@@ -1,7 +1,8 @@
 // The page of `gipo watch`. Once a second it asks for what has changed since, and draws anew what is on the screen.
 "use strict";
 
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7dd6", "#8a8a8a", "#a6761d", "#66a61e"];
+const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7dd6", "#8a8a8a", "#a6761d", "#66a61e"];
+const DARK = ["#4aa8e0", "#ff8c42", "#2cc295", "#e39ac4", "#f2c14e", "#9ad5f5", "#b3a5f0", "#b0b0b0", "#d1a24a", "#97d34f"];
 const MOST_SHOWN = 8; // runs that are overlaid before anybody has chosen
 const AGES = 8, SIZES = 8;
 const SIZE_NAMES = ["0", "≤0.001", "≤0.01", "≤0.1", "≤0.3", "≤1", "≤3", ">3"];
@@ -17,6 +18,8 @@ const FIGURES = {
   replay_size: "transitions in the replay", success_rate: "success rate",
 };
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const colours = () => dark.matches ? DARK : LIGHT;
 const $ = id => document.getElementById(id);
 const page = {
   version: 0, kind: "", suite: null, columns: null, standings: {}, tracks: {}, multipliers: {},
@@ -102,7 +105,7 @@ function receive(answer) {
     for (const [key, delta] of Object.entries(tracks)) take(name, key, delta);
     if (Object.keys(tracks).length) changed.push(name);
   }
-  trouble(answer.read_ago > 5 ? `The files are slow to read: these figures are ${Math.round(answer.read_ago)} seconds old.` : "");
+  trouble(answer.late > 5 ? `These figures are ${Math.round(answer.late)} seconds old: the files are slow to read, or this machine is busy.` : "");
   return changed;
 }
 function trouble(text) {
@@ -136,7 +139,7 @@ function choose() {
     else if (name !== page.focus) { delete page.tracks[name].ages; delete page.tracks[name].episodes; }
   }
 }
-function colourOf(name) { return COLOURS[Math.max(0, candidates().indexOf(name)) % COLOURS.length]; }
+function colourOf(name) { return colours()[Math.max(0, candidates().indexOf(name)) % LIGHT.length]; }
 function shortName(name) {
   const run = page.suite?.runs.find(r => r.name === name);
   return run ? `seed ${run.seed}` : name;
@@ -198,8 +201,8 @@ function timeLeft(fraction) {
 }
 function showTiles() {
   const s = page.standings[page.focus];
-  $("tiles").hidden = !s;
-  if (!s) return;
+  $("tiles").hidden = !s || candidates().length > 1; // the list says it of several
+  if ($("tiles").hidden) return;
   const over = s.state !== "running";
   const tiles = [
     ["training return", words(s.train)], ["greedy return", words(s.greedy)], ["success rate", s.success === null ? null : percent(s.success)],
@@ -331,8 +334,8 @@ function returns() {
     const evaluated = column(name, "evaluations", "update");
     if (evaluated.length) {
       traces.push({ x: xFromUpdates(name, evaluated), y: column(name, "evaluations", "mean"), name: several ? `${legendName(name)}, greedy` : "greedy evaluation, ± deviation",
-        legendgroup: name, showlegend: !several, mode: "lines+markers", line: { color: several ? colour : COLOURS[1], width: 1, dash: "dot" },
-        marker: { size: 7, symbol: "diamond", color: several ? colour : COLOURS[1] },
+        legendgroup: name, showlegend: !several, mode: "lines+markers", line: { color: several ? colour : colours()[1], width: 1, dash: "dot" },
+        marker: { size: 7, symbol: "diamond", color: several ? colour : colours()[1] },
         error_y: { type: "data", array: column(name, "evaluations", "std"), visible: !several, thickness: 1, width: 2 } });
     }
   }
@@ -464,13 +467,13 @@ function distribution() {
   if (whole) {
     traces.push({ x: positions, y: share(whole), name: "against the data", mode: "lines", line: { shape: "hvh", color: ink().quiet, width: 1.5 }, hoverinfo: "skip" });
   }
-  traces.push({ x: positions.filter(k => measured[k] !== null), y: measured.filter(m => m !== null), name: "multiplier, measured", yaxis: "y2", mode: "markers", marker: { color: COLOURS[1], size: 6 },
+  traces.push({ x: positions.filter(k => measured[k] !== null), y: measured.filter(m => m !== null), name: "multiplier, measured", yaxis: "y2", mode: "markers", marker: { color: colours()[1], size: 6 },
     hovertemplate: "mean multiplier %{y:.3g}<extra></extra>" });
   const exact = page.multipliers[page.focus];
   let top = Math.max(1.2, ...measured.filter(m => m !== null)) * 1.08;
   if (exact?.x) {
     const x = exact.x.map(place), same = exact.positive.every((m, i) => m === exact.negative[i]);
-    const line = (y, name, dash) => ({ x, y, name, yaxis: "y2", mode: "lines", line: { color: COLOURS[1], width: 1.5, dash }, hoverinfo: "skip" });
+    const line = (y, name, dash) => ({ x, y, name, yaxis: "y2", mode: "lines", line: { color: colours()[1], width: 1.5, dash }, hoverinfo: "skip" });
     traces.push(...same ? [line(exact.positive, "multiplier", "solid")] : [line(exact.positive, "multiplier, A > 0", "solid"), line(exact.negative, "multiplier, A < 0", "dash")]);
     top = Math.min(4, Math.max(top, 1.08 * Math.max(...exact.positive.slice(0, 400))));
   }
@@ -492,9 +495,9 @@ function byAge() {
   };
   const ess = weighted("ess_by_age"), dead = weighted("dead_by_age");
   const traces = [{ type: "bar", x: names, y: entries.map(n => all ? n / all : 0), name: "share of the batch", marker: { color: ink().bars } }];
-  if (shares) traces.push({ type: "bar", x: names, y: there(shares), name: "share of the gradient", marker: { color: COLOURS[0] } });
-  if (ess) traces.push({ x: names, y: ess, name: "ESS / samples", mode: "lines+markers", line: { color: COLOURS[2], width: 2 } });
-  if (dead) traces.push({ x: names, y: dead, name: "DeadFrac", mode: "lines+markers", line: { color: COLOURS[1], width: 2 } });
+  if (shares) traces.push({ type: "bar", x: names, y: there(shares), name: "share of the gradient", marker: { color: colours()[0] } });
+  if (ess) traces.push({ x: names, y: ess, name: "ESS / samples", mode: "lines+markers", line: { color: colours()[2], width: 2 } });
+  if (dead) traces.push({ x: names, y: dead, name: "DeadFrac", mode: "lines+markers", line: { color: colours()[1], width: 2 } });
   return { traces, note: ess ? momentText() : SWITCH_ON, layout: { bargap: 0.25, xaxis: { title: ageTitle(), type: "category" }, yaxis: { range: [0, 1.02], tickformat: ".0%" } } };
 }
 
@@ -540,7 +543,6 @@ function momentSlider() {
   };
   return node("div", { class: "moment" }, node("span", {}, "begin"), slider, node("span", {}, "newest"));
 }
-const dark = matchMedia("(prefers-color-scheme: dark)");
 function ink() {
   return dark.matches ? { text: "#e6e9ed", quiet: "#9aa5b1", line: "#333a42", bars: "#4a5662" } : { text: "#1b1f24", quiet: "#5b6570", line: "#e4e7eb", bars: "#c3ccd6" };
 }

@@ -161,11 +161,10 @@ class Watcher:
         self._wanted: dict[str, float] = {}  # runs whose curves a page shows, and when it asked last
         self._standings: dict[str, tuple[int, Record]] = {}  # with the version in which each came
         self._version = 0
-        self._read_at = time.monotonic()
+        self._asked_at = math.inf  # the first request that nothing was read for since
         self._scanned_at = time.monotonic()
         self._multipliers: dict[str, Record] = {}
         threading.Thread(target=self._read_on, daemon=True).start()
-        self._asked.set()
 
     def _read_on(self) -> None:
         while True:
@@ -175,7 +174,7 @@ class Watcher:
             self._look(began)
             self._follow(began + READ_SECONDS)
             with self._done:
-                self._read_at = time.monotonic()
+                self._asked_at = math.inf
                 self._done.notify_all()
             time.sleep(max(0.0, began + LOOK_SECONDS - time.monotonic()))
 
@@ -216,23 +215,24 @@ class Watcher:
         for name in wanted:
             if name in self.watched.readers:
                 self._wanted[name] = now
-        asked_at = time.monotonic()
-        self._asked.set()
         with self._done:
-            self._done.wait_for(lambda: self._read_at > asked_at, READ_SECONDS + 0.1)
-            read_ago = time.monotonic() - self._read_at
+            self._asked_at = min(self._asked_at, now)
+            self._asked.set()
+            self._done.wait(READ_SECONDS + 0.1)
+            late = max(0.0, time.monotonic() - self._asked_at)
         seen = request.get("version")
         seen = seen if isinstance(seen, int) and 0 <= seen <= self._version else 0
         version = self._version
         reply: Record = {
-            "version": version, "read_ago": round(read_ago, 1),
+            "version": version, "late": round(late, 1),
             "standings": {name: told for name, (at, told) in list(self._standings.items()) if at > seen},
         }  # fmt: skip
         if seen == 0:
             path = str(self.watched.path)
             reply |= {"kind": self.watched.kind, "path": path, "suite": self.watched.suite,
                       "columns": TRACKS, "all": True}  # fmt: skip
-        reply["tracks"], reply["more"] = self._tracks(wanted)
+        reply["tracks"], more = self._tracks(wanted)
+        reply["more"] = more or not self._standings
         return reply
 
     def _tracks(self, wanted: Mapping[str, Any]) -> tuple[Record, bool]:

@@ -27,7 +27,7 @@ class Tail:
 
     def _start_anew(self) -> None:
         self._offset = 0
-        self._inode = 0
+        self._stamp = (0, 0)  # inode and time of the last change
         self._anchor = b""
 
     def read(self) -> tuple[list[bytes], bool]:
@@ -44,15 +44,16 @@ class Tail:
 
     def _read(self, file: object) -> tuple[list[bytes], bool]:
         info = os.fstat(file.fileno())
-        reset = self._offset > 0 and (info.st_ino != self._inode or info.st_size < self._offset)
-        if info.st_size == self._offset and not reset:
+        stamp = (info.st_ino, info.st_mtime_ns)
+        if info.st_size == self._offset and stamp == self._stamp:
             return [], False
+        reset = self._offset > 0 and (info.st_ino != self._stamp[0] or info.st_size < self._offset)
         if self._offset > 0 and not reset:
             file.seek(self._offset - len(self._anchor))
             reset = file.read(len(self._anchor)) != self._anchor
         if reset:
             self._start_anew()
-        self._inode = info.st_ino
+        self._stamp = stamp
         file.seek(self._offset)
         data = file.read(CHUNK_BYTES)
         while data and b"\n" not in data and len(data) < LONGEST_LINE and (more := file.read(CHUNK_BYTES)):
@@ -89,6 +90,7 @@ class EventTimes:
         self.path = path
         self.behind = False
         self._offset = 0
+        self._last = (0, b"")  # place and head of the last record, to notice that the file was cut back
 
     def read(self) -> tuple[list[tuple[int, float]], bool]:
         """Pairs of update and seconds since 1970, and whether the file was cut back."""
@@ -96,7 +98,8 @@ class EventTimes:
         try:
             with self.path.open("rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
-                reset = size < self._offset
+                place, known = self._last
+                reset = self._offset > 0 and (size < self._offset or os.pread(file.fileno(), len(known), place) != known)
                 if reset:
                     self._offset = 0
                 while self._offset + 16 < size and len(found) < self.MOST_RECORDS:
@@ -104,6 +107,7 @@ class EventTimes:
                     length = self.HEAD.unpack_from(head)[0]
                     if self._offset + 16 + length > size:
                         break
+                    self._last = (self._offset, head[: 12 + min(16, length)])
                     self._offset += 16 + length
                     if pair := self._times(head[12:]):
                         found.append(pair)

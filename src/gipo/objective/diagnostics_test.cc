@@ -289,7 +289,7 @@ TEST(Diagnostics, AnAgeWithoutEntriesHasZeros) {
 
 TEST(Diagnostics, LogRatiosAreCountedWithTheirSigns) {
   Data d;
-  d.log_ratio = {-11, -10, -0.01F, 0, 0.005F, 0.01F, 0.011F, 3, 12, std::nanf("")};
+  d.log_ratio = {-11, -10, -0.015F, 0, 0.005F, 0.01F, 0.011F, 3, 12, std::nanf("")};
   d.multiplier = {1, 3, 0.5F, 1, 2, 4, 0, 0, 8, 1};
   d.advantage.assign(10, 1);
   d.gap.assign(10, 1);
@@ -305,7 +305,7 @@ TEST(Diagnostics, LogRatiosAreCountedWithTheirSigns) {
   counts[zero] = 1, mean[zero] = 1;            // (-0.01, 0]
   counts[zero + 1] = 2, mean[zero + 1] = 3;    // (0, 0.01]
   counts[zero + 2] = 1;                        // (0.01, 0.02]
-  counts[zero + 10] = 1;                       // (2, 3]
+  counts[zero + 11] = 1;                       // (2, 3]
   counts.back() = 2, mean.back() = 4.5;        // above 10, and what is no number
   EXPECT_EQ(found.at("log_ratio_counts"), counts);
   EXPECT_EQ(found.at("multiplier_mean"), mean);
