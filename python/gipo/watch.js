@@ -165,7 +165,8 @@ function showState(element, standing) {
 }
 function showHead() {
   const one = page.shown?.length === 1 && candidates().length === 1 ? page.standings[page.focus] : null;
-  const all = Object.values(page.standings);
+  const part = page.kind !== "suite" ? Object.keys(page.standings) : page.cell ? cellRuns() : page.suite.runs.map(r => r.name);
+  const all = part.map(name => page.standings[name] ?? { state: "waiting" });
   const done = all.filter(s => s.state === "finished" || s.state === "solved").length;
   const running = all.filter(s => s.state === "running").length;
   const failed = all.filter(s => s.state === "failed" || s.state === "killed").length;
@@ -179,8 +180,7 @@ function showHead() {
     $("about").textContent = [one.env, one.surrogate, one.mode, one.seed === null ? null : `seed ${one.seed}`, one.why].filter(Boolean).join(" · ");
   } else if (page.kind === "suite") {
     $("title").textContent = page.cell ? `${page.cell[1]}, ${page.cell[2]}` : page.suite.name;
-    const part = page.cell ? cellRuns() : page.suite.runs.map(r => r.name);
-    fraction = part.length ? part.reduce((sum, n) => sum + (page.standings[n]?.fraction || 0), 0) / part.length : 0;
+    fraction = all.length ? all.reduce((sum, s) => sum + (s.fraction || 0), 0) / all.length : 0;
     const left = page.cell ? null : timeLeft(fraction);
     $("about").textContent = `${page.cell && page.cell[0] !== "-" ? `${page.cell[0]} · ` : ""}${many}${left === null || !running ? "" : ` · about ${inTime(left)} left`}`;
   } else {
@@ -467,17 +467,17 @@ function distribution() {
   if (whole) {
     traces.push({ x: positions, y: share(whole), name: "against the data", mode: "lines", line: { shape: "hvh", color: ink().quiet, width: 1.5 }, hoverinfo: "skip" });
   }
-  traces.push({ x: positions.filter(k => measured[k] !== null), y: measured.filter(m => m !== null), name: "multiplier, measured", yaxis: "y2", mode: "markers", marker: { color: colours()[1], size: 6 },
+  traces.push({ x: positions.filter(k => measured[k] !== null), y: measured.filter(m => m !== null), name: "measured m", yaxis: "y2", mode: "markers", marker: { color: colours()[1], size: 6 },
     hovertemplate: "mean multiplier %{y:.3g}<extra></extra>" });
   const exact = page.multipliers[page.focus];
   let top = Math.max(1.2, ...measured.filter(m => m !== null)) * 1.08;
   if (exact?.x) {
     const x = exact.x.map(place), same = exact.positive.every((m, i) => m === exact.negative[i]);
     const line = (y, name, dash) => ({ x, y, name, yaxis: "y2", mode: "lines", line: { color: colours()[1], width: 1.5, dash }, hoverinfo: "skip" });
-    traces.push(...same ? [line(exact.positive, "multiplier", "solid")] : [line(exact.positive, "multiplier, A > 0", "solid"), line(exact.negative, "multiplier, A < 0", "dash")]);
+    traces.push(...same ? [line(exact.positive, "m", "solid")] : [line(exact.positive, "m, A > 0", "solid"), line(exact.negative, "m, A < 0", "dash")]);
     top = Math.min(4, Math.max(top, 1.08 * Math.max(...exact.positive.slice(0, 400))));
   }
-  const ticks = [-10, -3, -1, -0.3, -0.1, -0.03, 0, 0.03, 0.1, 0.3, 1, 3, 10];
+  const ticks = innerWidth < 560 ? [-10, -1, -0.1, 0, 0.1, 1, 10] : [-10, -3, -1, -0.3, -0.1, -0.03, 0, 0.03, 0.1, 0.3, 1, 3, 10];
   return { traces, note: `${centred ? "bars: log ratios about the centre, which the surrogate weighs; line: against the data · " : ""}${momentText()}`,
     layout: { bargap: 0, hovermode: "closest", xaxis: { title: "log ratio", tickvals: ticks.map(place), ticktext: ticks.map(String), range: [-0.5, EDGES.length + 0.5] },
       yaxis: { title: "share of samples", tickformat: ".0%", rangemode: "tozero" },
@@ -494,11 +494,11 @@ function byAge() {
     return names.map((_, i) => { let sum = 0, n = 0; values.forEach((row, r) => { const w = counts[r]?.[i] ?? 0; if (row && w > 0 && row[i] !== null) { sum += w * row[i]; n += w; } }); return n ? sum / n : null; });
   };
   const ess = weighted("ess_by_age"), dead = weighted("dead_by_age");
-  const traces = [{ type: "bar", x: names, y: entries.map(n => all ? n / all : 0), name: "share of the batch", marker: { color: ink().bars } }];
-  if (shares) traces.push({ type: "bar", x: names, y: there(shares), name: "share of the gradient", marker: { color: colours()[0] } });
-  if (ess) traces.push({ x: names, y: ess, name: "ESS / samples", mode: "lines+markers", line: { color: colours()[2], width: 2 } });
+  const traces = [{ type: "bar", x: names, y: entries.map(n => all ? n / all : 0), name: "batch", marker: { color: ink().bars } }];
+  if (shares) traces.push({ type: "bar", x: names, y: there(shares), name: "gradient", marker: { color: colours()[0] } });
+  if (ess) traces.push({ x: names, y: ess, name: "ESS", mode: "lines+markers", line: { color: colours()[2], width: 2 } });
   if (dead) traces.push({ x: names, y: dead, name: "DeadFrac", mode: "lines+markers", line: { color: colours()[1], width: 2 } });
-  return { traces, note: ess ? momentText() : SWITCH_ON, layout: { bargap: 0.25, xaxis: { title: ageTitle(), type: "category" }, yaxis: { range: [0, 1.02], tickformat: ".0%" } } };
+  return { traces, note: ess ? `bars: shares of the batch and of the gradient; ESS / samples of each age · ${momentText()}` : SWITCH_ON, layout: { bargap: 0.25, xaxis: { title: ageTitle(), type: "category" }, yaxis: { range: [0, 1.02], tickformat: ".0%" } } };
 }
 
 // Panels: drawn where they are on the screen and something has changed
@@ -553,7 +553,7 @@ function layoutOf(panel, own) {
   const xTitle = { env_steps: "env steps", update: "updates", minutes: "minutes" }[page.x];
   const layout = { ...own, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: text, size: 11, family: "system-ui, sans-serif" },
     margin: { l: 8, r: 8, t: 8, b: 8 }, hovermode: own.hovermode || "x unified", hoverlabel: { bgcolor: dark.matches ? "#262c33" : "#fff", bordercolor: line, font: { color: text, size: 11 } },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: narrow ? 10 : 11 } }, uirevision: `${panel.id} ${page.x} ${page.map} ${page.focus}`,
+    legend: { orientation: "h", y: 1.02, itemwidth: 30, yanchor: "bottom", x: 0, font: { size: narrow ? 10 : 11 } }, uirevision: `${panel.id} ${page.x} ${page.map} ${page.focus}`,
     xaxis: { ...axis, ...titled({ title: xTitle, ...own.xaxis }) }, yaxis: { ...axis, ...titled(own.yaxis) } };
   if (own.yaxis2) layout.yaxis2 = { ...axis, ...own.yaxis2 };
   if (own.yaxis2?.title) layout.yaxis2.title = { text: own.yaxis2.title.text, standoff: 6, font: { size: 12, color: quiet } };

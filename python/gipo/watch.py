@@ -140,7 +140,7 @@ def packed(names: Sequence[str], rows: np.ndarray, widths: Sequence[int]) -> lis
     def short(value: float, exact: bool) -> float | int | None:
         if not math.isfinite(value):
             return None
-        return round(value, 2) if exact else float(f"{value:.6g}")
+        return round(value, 4) if exact else float(f"{value:.6g}")
 
     columns: list[list[Any]] = []
     at = 0
