@@ -119,6 +119,17 @@ def test_tail_takes_long_files_in_parts(tmp_path):
     assert count == 3000
 
 
+def test_tail_passes_over_what_is_no_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("gipo.watch_files.CHUNK_BYTES", 10)
+    monkeypatch.setattr("gipo.watch_files.LONGEST_LINE", 30)
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 45 + b"\nnext\n")
+    tail, found = Tail(path), []
+    for _ in range(5):
+        found += tail.read()[0]
+    assert found == [b"x" * 30, b"x" * 15, b"next"]
+
+
 def test_damaged_lines_are_counted():
     assert records_of([b'{"a":1}', b"{", b"[1]", b"\xff", b'{"b":2}']) == ([{"a": 1}, {"b": 2}], 3)
 

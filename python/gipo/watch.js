@@ -23,7 +23,7 @@ const colours = () => dark.matches ? DARK : LIGHT;
 const $ = id => document.getElementById(id);
 const page = {
   version: 0, kind: "", suite: null, columns: null, standings: {}, tracks: {}, multipliers: {},
-  shown: null, focus: "", regime: "", cell: null, x: "env_steps", figure: "share_old", speed: "steps", map: "share", moment: null,
+  behind: false, shown: null, focus: "", regime: "", cell: null, x: "env_steps", figure: "share_old", speed: "steps", map: "share", moment: null,
 };
 
 // Numbers in words
@@ -95,6 +95,7 @@ function receive(answer) {
   const changed = Object.keys(answer.standings);
   for (const name of changed) {
     if (Object.keys(answer.standings[name]).length) {
+      if (page.standings[name]?.state !== answer.standings[name].state) page.behind = true; // what a run ends with is drawn at once
       page.standings[name] = answer.standings[name];
     } else { // vanished
       delete page.standings[name];
@@ -329,17 +330,17 @@ function returns() {
       traces.push({ x: xFromSteps(name, column(name, "episodes", "env_steps")), y: column(name, "episodes", "return"), name: "episodes", mode: "markers",
         type: "scatter", marker: { color: colour, size: 4, opacity: 0.4 }, hoverinfo: "skip" });
     }
-    traces.push({ x: xFromUpdates(name, column(name, "curve", "update")), y: column(name, "curve", "return_mean"), name: several ? legendName(name) : "training, last 100 episodes",
+    traces.push({ x: xFromUpdates(name, column(name, "curve", "update")), y: column(name, "curve", "return_mean"), name: several ? legendName(name) : "training",
       legendgroup: name, mode: "lines", line: { color: colour, width: 2 } });
     const evaluated = column(name, "evaluations", "update");
     if (evaluated.length) {
-      traces.push({ x: xFromUpdates(name, evaluated), y: column(name, "evaluations", "mean"), name: several ? `${legendName(name)}, greedy` : "greedy evaluation, ± deviation",
+      traces.push({ x: xFromUpdates(name, evaluated), y: column(name, "evaluations", "mean"), name: several ? `${legendName(name)}, greedy` : "greedy",
         legendgroup: name, showlegend: !several, mode: "lines+markers", line: { color: several ? colour : colours()[1], width: 1, dash: "dot" },
         marker: { size: 7, symbol: "diamond", color: several ? colour : colours()[1] },
         error_y: { type: "data", array: column(name, "evaluations", "std"), visible: !several, thickness: 1, width: 2 } });
     }
   }
-  return { traces, note: several ? "line: mean of the last 100 training episodes; diamonds: greedy evaluations" : "points: training episodes", layout: { yaxis: { title: "return" } } };
+  return { traces, note: `line: mean of the last 100 training episodes; diamonds: greedy evaluations${several ? "" : ", ± deviation over episodes"}`, layout: { yaxis: { title: "return" } } };
 }
 function throughput() {
   const traces = [];
@@ -378,8 +379,9 @@ function figureOverTime() {
 // Ages and log ratios
 
 function ageNames() {
-  const window = page.standings[page.focus]?.window;
-  return Array.from({ length: AGES }, (_, i) => window ? `${i === AGES - 1 ? "≥ " : ""}${words(i * window / AGES)}` : `${i === AGES - 1 ? "≥ " : ""}${i}/8`);
+  const window = page.standings[page.focus]?.window, short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 2 });
+  const name = i => !window ? `${i}/8` : innerWidth < 560 ? short.format(i * window / AGES) : words(i * window / AGES);
+  return Array.from({ length: AGES }, (_, i) => i === AGES - 1 ? `≥ ${name(i)}` : name(i));
 }
 function ageTitle() { return page.standings[page.focus]?.window ? "age in updates, from" : "age / window, from"; }
 function entriesOf(row) { // of each age
@@ -461,11 +463,11 @@ function distribution() {
   if (!judged) return { missing: column(page.focus, "ages", "update").length ? SWITCH_ON : "Nothing logged yet." };
   const positions = judged.map((_, k) => k), share = counts => { const all = counts.reduce((a, b) => a + b, 0); return counts.map(n => all ? n / all : 0); };
   const bins = positions.map(k => k === 0 ? `≤ ${EDGES[0]}` : k === EDGES.length ? `> ${EDGES.at(-1)}` : `${EDGES[k - 1]} to ${EDGES[k]}`);
-  const traces = [{ type: "bar", x: positions, y: share(judged), name: centred ? "about the centre" : "samples", customdata: bins, marker: { color: ink().bars }, width: 1,
+  const traces = [{ type: "bar", x: positions, y: share(judged), name: "samples", customdata: bins, marker: { color: ink().bars }, width: 1,
     hovertemplate: "log ratio %{customdata}<br>%{y:.1%}<extra></extra>" }];
   const whole = centred ? momentMean("log_ratio_counts") : null;
   if (whole) {
-    traces.push({ x: positions, y: share(whole), name: "against the data", mode: "lines", line: { shape: "hvh", color: ink().quiet, width: 1.5 }, hoverinfo: "skip" });
+    traces.push({ x: positions, y: share(whole), name: "to the data", mode: "lines", line: { shape: "hvh", color: ink().quiet, width: 1.5 }, hoverinfo: "skip" });
   }
   traces.push({ x: positions.filter(k => measured[k] !== null), y: measured.filter(m => m !== null), name: "measured m", yaxis: "y2", mode: "markers", marker: { color: colours()[1], size: 6 },
     hovertemplate: "mean multiplier %{y:.3g}<extra></extra>" });
@@ -478,10 +480,10 @@ function distribution() {
     top = Math.min(4, Math.max(top, 1.08 * Math.max(...exact.positive.slice(0, 400))));
   }
   const ticks = innerWidth < 560 ? [-10, -1, -0.1, 0, 0.1, 1, 10] : [-10, -3, -1, -0.3, -0.1, -0.03, 0, 0.03, 0.1, 0.3, 1, 3, 10];
-  return { traces, note: `${centred ? "bars: log ratios about the centre, which the surrogate weighs; line: against the data · " : ""}${momentText()}`,
+  return { traces, note: `${centred ? "bars: log ratios about the centre, which the surrogate weighs; outline: those to the data · " : ""}${momentText()}`,
     layout: { bargap: 0, hovermode: "closest", xaxis: { title: "log ratio", tickvals: ticks.map(place), ticktext: ticks.map(String), range: [-0.5, EDGES.length + 0.5] },
       yaxis: { title: "share of samples", tickformat: ".0%", rangemode: "tozero" },
-      yaxis2: { title: { text: "multiplier" }, overlaying: "y", side: "right", range: [0, top], tickmode: "linear", tick0: 0, dtick: top > 2 ? 1 : 0.5, showgrid: false, zeroline: false, automargin: true } } };
+      yaxis2: { title: "multiplier", overlaying: "y", side: "right", range: [0, top], tickmode: "linear", tick0: 0, dtick: top > 2 ? 1 : 0.5, showgrid: false, zeroline: false } } };
 }
 function byAge() {
   const sizes = momentMean("sizes");
@@ -498,7 +500,7 @@ function byAge() {
   if (shares) traces.push({ type: "bar", x: names, y: there(shares), name: "gradient", marker: { color: colours()[0] } });
   if (ess) traces.push({ x: names, y: ess, name: "ESS", mode: "lines+markers", line: { color: colours()[2], width: 2 } });
   if (dead) traces.push({ x: names, y: dead, name: "DeadFrac", mode: "lines+markers", line: { color: colours()[1], width: 2 } });
-  return { traces, note: ess ? `bars: shares of the batch and of the gradient; ESS / samples of each age · ${momentText()}` : SWITCH_ON, layout: { bargap: 0.25, xaxis: { title: ageTitle(), type: "category" }, yaxis: { range: [0, 1.02], tickformat: ".0%" } } };
+  return { traces, note: ess ? `bars: shares of the batch and of the gradient; ESS / samples of each age · ${momentText()}` : SWITCH_ON, layout: { bargap: 0.25, xaxis: { title: ageTitle(), type: "category", tickangle: 0 }, yaxis: { range: [0, 1.02], tickformat: ".0%" } } };
 }
 
 // Panels: drawn where they are on the screen and something has changed
@@ -530,7 +532,7 @@ function build() {
     const head = node("div", { class: "head" }, node("h2", {}, panel.title), ...(panel.control ? [panel.control()] : []));
     panel.article = node("article", { id: `panel_${panel.id}` }, head, panel.plot, panel.note);
     if (panel.moment) panel.article.append(momentSlider());
-    panel.dirty = true;
+    panel.dirty = panel.atOnce = true;
     $("panels").append(panel.article);
     seen.observe(panel.article);
   }
@@ -548,32 +550,47 @@ function ink() {
 }
 function layoutOf(panel, own) {
   const { text, quiet, line } = ink(), narrow = innerWidth < 560;
-  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, tickfont: { color: quiet } };
-  const titled = a => a?.title && typeof a.title === "string" ? { ...a, title: { text: a.title, standoff: 6, font: { size: 12, color: quiet } } } : a;
-  const xTitle = { env_steps: "env steps", update: "updates", minutes: "minutes" }[page.x];
+  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, tickfont: { color: quiet } };
+  const titled = a => a?.title ? { ...a, title: { text: a.title, standoff: 6, font: { size: 12, color: quiet } } } : a;
   const layout = { ...own, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: text, size: 11, family: "system-ui, sans-serif" },
-    margin: { l: 8, r: 8, t: 8, b: 8 }, hovermode: own.hovermode || "x unified", hoverlabel: { bgcolor: dark.matches ? "#262c33" : "#fff", bordercolor: line, font: { color: text, size: 11 } },
-    legend: { orientation: "h", y: 1.02, itemwidth: 30, yanchor: "bottom", x: 0, font: { size: narrow ? 10 : 11 } }, uirevision: `${panel.id} ${page.x} ${page.map} ${page.focus}`,
-    xaxis: { ...axis, ...titled({ title: xTitle, ...own.xaxis }) }, yaxis: { ...axis, ...titled(own.yaxis) } };
-  if (own.yaxis2) layout.yaxis2 = { ...axis, ...own.yaxis2 };
-  if (own.yaxis2?.title) layout.yaxis2.title = { text: own.yaxis2.title.text, standoff: 6, font: { size: 12, color: quiet } };
+    // Margins that plotly finds by itself cost it several passes of each drawing.
+    margin: { l: 58, r: own.yaxis2 ? 46 : 12, t: panel.legend ? narrow ? 56 : 44 : 10, b: 42 },
+    hovermode: own.hovermode || "x unified", hoverlabel: { bgcolor: dark.matches ? "#262c33" : "#fff", bordercolor: line, font: { color: text, size: 11 } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, itemwidth: 30, font: { size: narrow ? 10 : 11 } }, uirevision: `${panel.id} ${page.x} ${page.map} ${page.focus}`,
+    xaxis: { ...axis, ...titled({ title: { env_steps: "env steps", update: "updates", minutes: "minutes" }[page.x], ...own.xaxis }) }, yaxis: { ...axis, ...titled(own.yaxis) } };
+  if (own.yaxis2) layout.yaxis2 = { ...axis, ...titled(own.yaxis2) };
   return layout;
 }
+// Drawing may take a share of one processor's time, so that a page on the same machine does not slow training: what it
+// has not paid for yet waits for the next second, the panel that has waited longest first. At once: what was asked for by
+// hand, and what has never been drawn.
+const SHARE = 0.03, MOST = 60; // milliseconds that are saved up, or charged for one drawing on a busy machine
+let credit = 0, credited = 0;
 function draw() {
   if (!window.Plotly || !page.shown?.length) return;
-  for (const panel of PANELS) {
-    if (!panel.dirty || !panel.visible) continue;
-    panel.dirty = false;
-    const { traces, layout, note, missing } = panel.make();
-    panel.plot.hidden = Boolean(missing);
-    panel.note.className = missing ? "missing" : "";
-    panel.note.textContent = missing || note || "";
-    if (missing) continue;
-    if (panel.id === "map") layout.hovermode = "closest";
-    const config = { displaylogo: false, responsive: true, displayModeBar: false, doubleClick: "reset" };
-    Plotly.react(panel.plot, traces, layoutOf(panel, layout || {}), config);
-    panel.drawn = (panel.drawn || 0) + 1;
+  const now = performance.now();
+  credit = Math.min(MOST, credit + SHARE * (now - credited));
+  credited = now;
+  const due = PANELS.filter(p => p.dirty && p.visible).sort((a, b) => (a.at ?? 0) - (b.at ?? 0));
+  for (const panel of due) {
+    if (!panel.atOnce && credit <= 0) continue;
+    const began = performance.now();
+    drawPanel(panel);
+    panel.at = performance.now();
+    if (!panel.atOnce) credit -= Math.min(MOST, panel.at - began);
+    panel.dirty = panel.atOnce = false;
   }
+}
+function drawPanel(panel) {
+  const { traces, layout, note, missing } = panel.make();
+  panel.plot.hidden = Boolean(missing);
+  panel.note.className = missing ? "missing" : "";
+  panel.note.textContent = missing || note || "";
+  if (missing) return;
+  panel.legend = traces.filter(t => t.showlegend !== false).length > 1;
+  if (panel.id === "map") layout.hovermode = "closest";
+  Plotly.react(panel.plot, traces, layoutOf(panel, layout), { displaylogo: false, responsive: true, displayModeBar: false, doubleClick: "reset" });
+  panel.drawn = (panel.drawn || 0) + 1;
 }
 function askMultiplier() {
   const name = page.focus;
@@ -592,6 +609,7 @@ function show(changed) {
   askMultiplier();
   for (const panel of PANELS) {
     if (changed === null || changed.some(name => panel.focus ? name === page.focus : page.shown?.includes(name))) panel.dirty = true;
+    if (changed === null) panel.atOnce = true;
   }
   draw();
 }
@@ -608,8 +626,9 @@ async function poll() {
   let wait = 1000;
   try {
     const answer = await post("/data", request());
-    const before = page.shown?.length ?? 0;
-    show(receive(answer));
+    const before = page.shown?.length ?? 0, changed = receive(answer), ready = page.behind && !answer.more; // all that there was has come
+    page.behind = answer.more;
+    show(ready ? null : changed);
     const more = answer.more || (page.shown?.length ?? 0) > before; // curves of runs that are known only now
     wait = more ? 100 : Math.max(100, 1000 - (performance.now() - began));
     page.polls = (page.polls || 0) + 1;

@@ -7,6 +7,7 @@ import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Tail:
                 self._start_anew()
             return [], gone
 
-    def _read(self, file: object) -> tuple[list[bytes], bool]:
+    def _read(self, file: BinaryIO) -> tuple[list[bytes], bool]:
         info = os.fstat(file.fileno())
         stamp = (info.st_ino, info.st_mtime_ns)
         if info.st_size == self._offset and stamp == self._stamp:
@@ -64,7 +65,8 @@ class Tail:
         self._offset += end
         self._anchor = (self._anchor + data[:end])[-ANCHOR_BYTES:]
         self.behind = end > 0 and info.st_size > self._offset + len(data) - end
-        return data[:end].split(b"\n")[:-1] if data[:end].endswith(b"\n") else [data[:end]][:end], reset
+        lines = data[:end].split(b"\n")
+        return lines if lines[-1] else lines[:-1], reset
 
 
 def records_of(lines: Sequence[bytes]) -> tuple[list[Record], int]:

@@ -18,7 +18,7 @@ import numpy as np
 from gipo.runs import Record, is_number, last_record
 from gipo.watch_files import EventTimes, Tail, Track, records_of
 
-CURVE_POINTS, AGE_POINTS, EPISODE_POINTS, TIME_POINTS = 1000, 240, 1200, 1000  # at most, of each run
+CURVE_POINTS, AGE_POINTS, EPISODE_POINTS, TIME_POINTS = 1000, 240, 400, 1000  # at most, of each run
 WARNINGS = 50  # the newest are kept
 SILENT_SECONDS = 60.0  # on a network file system, whose locks are not seen
 RATE_SECONDS = 30.0  # over which the speed of now is taken
@@ -128,9 +128,9 @@ class RunReader:
         self.damaged: dict[str, int] = {}  # lines, by file
         self.state = "waiting"
         self.why = ""
-        self.behind = False
+        self.behind = True  # more is there than was read
         self.window = math.nan
-        self.env_steps_planned = math.nan
+        self.updates_planned = math.nan
         self._ended = ""  # as log.txt says; empty while the run goes on
         self._started = False  # log.txt says so
         self._remote = is_remote(folder)
@@ -154,7 +154,8 @@ class RunReader:
         if self._stamp("summary.json"):
             self.summary = self._json("summary.json")
         if self._stamp("metrics.jsonl"):
-            self._changed_at = now
+            age = time.time() - self._stamps["metrics.jsonl"][0] / 1e9 if math.isinf(self._changed_at) else 0.0
+            self._changed_at = now - max(0.0, age)
             self._read_last(now)
         if self._stamp("evaluations.jsonl"):
             self.last_evaluation = self._last("evaluations.jsonl")
@@ -212,8 +213,8 @@ class RunReader:
             text = line.decode(errors="replace")[20:]  # after the time
             if text.startswith(("start: ", "resumed ")):
                 self._started, self._ended = True, ""
-                if planned := re.search(r"(\d+) env steps, window ([\d.e+-]+) updates", text):
-                    self.env_steps_planned, self.window = float(planned[1]), float(planned[2])
+                if planned := re.match(r"start: (\d+) updates, .* window ([\d.e+-]+) updates", text):
+                    self.updates_planned, self.window = float(planned[1]), float(planned[2])
             elif text.startswith("warning: "):
                 self.warnings.append(line.decode(errors="replace"))
             elif ENDED.match(text) or text == self.summary.get("ended"):
@@ -231,7 +232,14 @@ class RunReader:
         elif self._remote or locks is None:
             self.state = "running" if now - self._changed_at < SILENT_SECONDS else "silent"
         else:
-            self.state = "killed"
+            self.state = "running" if now - self._changed_at < REST_SECONDS and self._alive() else "killed"
+
+    def _alive(self) -> bool:
+        """Whether the process that last worked there lives: some file systems list their locks under other numbers."""
+        try:
+            return Path("/proc", str(int((self.folder / "lock").read_text()))).exists()
+        except (OSError, ValueError):
+            return False
 
     def _locked(self, locks: set[tuple[int, int, int]] | None) -> bool:
         try:
@@ -264,7 +272,7 @@ class RunReader:
 
     def standing(self) -> Record:
         """All that the page shows of a run beside its curves."""
-        planned = number(self._setting("learner.updates"))
+        planned = number(self._setting("learner.updates")) if math.isnan(self.updates_planned) else self.updates_planned
         update, env_steps = number(self.last.get("update")), number(self.last.get("env_steps"))
         update = 0.0 if math.isnan(update) else update
         fraction = 1.0 if self.state in ("finished", "solved") else min(1.0, update / planned) if planned > 0 else math.nan
