@@ -137,8 +137,8 @@ def test_damaged_lines_are_counted():
 def test_track_keeps_means_in_bounded_memory():
     track = Track(2, 64)
     values = np.column_stack([np.arange(10_000.0), np.where(np.arange(10_000) % 2, np.nan, 7.0)])
-    for row in values:
-        track.add(row)
+    for part in np.array_split(values, 37):
+        track.add(part)
     start, rows = track.since(0, 0)
     assert start == 0 and len(rows) <= 65
     means = values[: len(rows[:-1]) * track.stride, 0].reshape(-1, track.stride).mean(axis=1)
@@ -146,15 +146,39 @@ def test_track_keeps_means_in_bounded_memory():
     assert np.allclose(rows[:-1, 1], 7), "lines without a value do not count"
 
 
+def test_lines_with_wrong_types_are_blank(tmp_path):
+    wrong = [None, 3, "x", [], [1], {"a": 1}, [["x"] * 8] * 8, [[None] * 8] * 8, [1, [2]] * 32, [True] * 8]
+    rows = watch_runs.age_rows([{"update": v, "contribution_by_age": v, "share_by_age": v} for v in wrong])
+    assert rows.shape == (len(wrong), sum(watch_runs.AGE_PARTS.values()))
+    assert np.isfinite(rows).sum() == 1 + 32, "update 3, and the whole numbers of lists that are mixed"
+
+
+def test_long_files_are_sampled(tmp_path):
+    """Curves of a run of 40,000 lines are those of all of its lines, though most were not parsed."""
+    count = 40_000
+    (tmp_path / "config.toml").write_text("")
+    lines = [json.dumps({"update": i, "env_steps": 8 * i, "return_mean": i / 7, "d95": i % 2}) for i in range(count)]
+    reader = watch_runs.RunReader(tmp_path, "a")
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for part in range(0, count, 777):
+            file.write("\n".join(lines[part : part + 777]) + "\n")
+            file.flush()
+            reader.follow()
+    rows = reader.curve.since(0, 0)[1]
+    stride = reader.curve.stride
+    assert stride >= 32 and 500 <= len(rows) <= 1000 and reader.lines["metrics.jsonl"] == count
+    expected = np.arange(len(rows)) * stride + (stride - 1) / 2
+    assert np.all(np.abs(rows[:-1, 0] - expected[:-1]) <= stride)
+    assert np.allclose(rows[:, 2], rows[:, 0] / 7), "all columns are means over the same lines"
+
+
 def test_track_says_what_is_new():
     track = Track(1, 8)
-    for i in range(5):
-        track.add(np.array([float(i)]))
+    track.add(np.arange(5.0)[:, None])
     start, rows = track.since(track.generation, 3)
     assert start == 3 and rows.tolist() == [[3], [4]]
     generation = track.generation
-    for i in range(5, 9):
-        track.add(np.array([float(i)]))
+    track.add(np.arange(5.0, 9)[:, None])
     start, rows = track.since(generation, 5)
     assert start == 0 and rows.tolist() == [[0.5], [2.5], [4.5], [6.5], [8]], "merged: all of it again, and what is pending"
 

@@ -561,10 +561,11 @@ function layoutOf(panel, own) {
   if (own.yaxis2) layout.yaxis2 = { ...axis, ...titled(own.yaxis2) };
   return layout;
 }
-// Drawing may take a share of one processor's time, so that a page on the same machine does not slow training: what it
-// has not paid for yet waits for the next second, the panel that has waited longest first. At once: what was asked for by
-// hand, and what has never been drawn.
-const SHARE = 0.03, MOST = 60; // milliseconds that are saved up, or charged for one drawing on a busy machine
+// Drawing may take a small share of this machine's processors, so that a page beside the training does not slow it: what
+// has not been earned yet waits, the panel that has waited longest comes first. At once: what was asked for by hand, what
+// has never been drawn, and what has all come.
+const SHARE = 0.006 * (navigator.hardwareConcurrency || 4);
+const MOST = 60; // milliseconds that are saved up, or charged for one drawing on a busy machine
 let credit = 0, credited = 0;
 function draw() {
   if (!window.Plotly || !page.shown?.length) return;

@@ -152,20 +152,27 @@ class Track:
         self._known = np.zeros(self._rows.shape[1])
         self.pending = 0  # lines in it
 
-    def add(self, values: np.ndarray) -> None:
-        """One line's values; NaN where there is none."""
-        known = np.isfinite(values)
-        self._sum += np.where(known, values, 0)
-        self._known += known
-        self.pending += 1
-        if self.pending < self.stride:
-            return
-        self._rows[self.length] = self.tail()
-        self.length += 1
-        self._sum[:] = self._known[:] = 0
-        self.pending = 0
-        if self.length == len(self._rows):
-            self._halve()
+    @property
+    def sampling(self) -> int:
+        """Of how many lines one is enough: each row is still a mean over at least four."""
+        return max(1, self.stride // 4)
+
+    def add(self, lines: np.ndarray, weight: int = 1) -> None:
+        """The values of further lines, [lines, width], each of which stands for `weight`; NaN where there is none."""
+        while len(lines):
+            part, lines = np.split(lines, [-(-(self.stride - self.pending) // weight)])
+            known = np.isfinite(part)
+            self._sum += np.where(known, part, 0).sum(axis=0)
+            self._known += known.sum(axis=0)
+            self.pending += weight * len(part)
+            if self.pending < self.stride:
+                return
+            self._rows[self.length] = self.tail()
+            self.length += 1
+            self._sum[:] = self._known[:] = 0
+            self.pending = 0
+            if self.length == len(self._rows):
+                self._halve()
 
     def _halve(self) -> None:
         self.length //= 2

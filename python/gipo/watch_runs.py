@@ -9,7 +9,7 @@ import re
 import time
 import tomllib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,31 +49,28 @@ def number(value: object) -> float:
     return float(value) if is_number(value) else math.nan
 
 
-def numbers(values: object, count: int) -> np.ndarray:
-    """A list of so many numbers, flattened; NaN where it is none."""
-    try:
-        array = np.array(values, float).ravel()  # None becomes NaN
-    except (TypeError, ValueError):
-        return np.full(count, np.nan)
-    return array if array.size == count else np.full(count, np.nan)
+def numbers(values: object, count: int) -> list[float]:
+    """A list of so many numbers, or a list of lists with so many in all; NaN where it is none."""
+    if isinstance(values, list) and values and isinstance(values[0], list):
+        values = [value for row in values for value in (row if isinstance(row, list) else [])]
+    if not isinstance(values, list) or len(values) != count:
+        return [math.nan] * count
+    return values if set(map(type, values)) <= {int, float} else [number(value) for value in values]
 
 
-def curve_row(record: Record) -> np.ndarray:
-    return np.array([number(record.get(name)) for name in CURVE])
+def scalar_rows(records: Sequence[Record], names: Sequence[str]) -> np.ndarray:
+    return np.array([[number(record.get(name)) for name in names] for record in records], float)
 
 
-def episode_row(record: Record) -> np.ndarray:
-    return np.array([number(record.get(name)) for name in EPISODES])
-
-
-def evaluation_row(record: Record) -> np.ndarray:
-    return np.array([number(record.get(name)) for name in EVALUATIONS])
-
-
-def age_row(record: Record) -> np.ndarray:
-    parts = [numbers(record.get("contribution_by_age" if name == "sizes" else name), count)
-             for name, count in AGE_PARTS.items()]  # fmt: skip
-    return np.concatenate(parts)
+def age_rows(records: Sequence[Record]) -> np.ndarray:
+    rows = []
+    for record in records:
+        row = [number(record.get("update")), number(record.get("env_steps"))]
+        for name, count in AGE_PARTS.items():
+            if count > 1:
+                row += numbers(record.get("contribution_by_age" if name == "sizes" else name), count)
+        rows.append(row)
+    return np.array(rows, float)
 
 
 def held_locks() -> set[tuple[int, int, int]] | None:
@@ -125,7 +122,8 @@ class RunReader:
         self.last: Record = {}  # the newest line of metrics.jsonl
         self.last_evaluation: Record = {}
         self.warnings: deque[str] = deque(maxlen=WARNINGS)
-        self.damaged: dict[str, int] = {}  # lines, by file
+        self.lines: dict[str, int] = {}  # read, by file
+        self.damaged: dict[str, int] = {}
         self.state = "waiting"
         self.why = ""
         self.behind = True  # more is there than was read
@@ -323,20 +321,23 @@ class RunReader:
     def follow(self) -> None:
         self._follow_times()
         parts = (
-            (self._metrics, ((self.curve, curve_row), (self.ages, age_row))),
-            (self._episodes, ((self.episodes, episode_row),)),
-            (self._evaluations, ((self.evaluations, evaluation_row),)),
+            (self._metrics, ((self.curve, CURVE), (self.ages, ()))),
+            (self._episodes, ((self.episodes, EPISODES),)),
+            (self._evaluations, ((self.evaluations, EVALUATIONS),)),
         )
         for tail, tracks in parts:
             lines, reset = tail.read()
-            records, damaged = records_of(lines)
-            kept = 0 if reset else self.damaged.get(tail.path.name, 0)
-            self.damaged[tail.path.name] = kept + damaged
-            for track, row_of in tracks:
+            # Of a long file not every line is needed, and most of the time goes into parsing them.
+            name, weight = tail.path.name, 1 if reset else tracks[0][0].sampling
+            first = 0 if reset else -self.lines.get(name, 0) % weight
+            self.lines[name] = len(lines) + (0 if reset else self.lines.get(name, 0))
+            records, damaged = records_of(lines[first::weight])
+            self.damaged[name] = damaged + (0 if reset else self.damaged.get(name, 0))
+            for track, names in tracks:
                 if reset:
                     track.clear()
-                for record in records:
-                    track.add(row_of(record))
+                if records:
+                    track.add(scalar_rows(records, names) if names else age_rows(records), weight)
         self.behind = any(tail.behind for tail, _ in parts) or (self._events is not None and self._events.behind)
 
     def _follow_times(self) -> None:
@@ -348,11 +349,11 @@ class RunReader:
             pairs, reset = self._events.read()
             if reset:
                 self.times.clear()
-            for pair in pairs:
-                self.times.add(np.array(pair, float))
+            if pairs:
+                self.times.add(np.array(pairs, float))
         elif self.state == "running" and self._seen and self._seen[-1][0] > self._timed_at:
             self._timed_at, update, _ = self._seen[-1]
-            self.times.add(np.array([update, time.time()]))
+            self.times.add(np.array([[update, time.time()]]))
 
     def surrogate_words(self) -> str:
         """The surrogate with its options, as `gipo study multipliers` takes it; empty where that has no say."""
