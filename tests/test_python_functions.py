@@ -172,6 +172,9 @@ def test_diagnostics_are_their_formulas():
     }.items():
         assert math.isclose(figures[name], expected, rel_tol=1e-5), name
     assert figures["contribution_by_age"].shape == (8, 8) and figures["contribution_by_age"].sum() == 400
+    row = np.minimum(7, 8 * gap // gap.max())
+    shares = [used[row == k].sum() / used.sum() for k in range(8)]
+    assert np.allclose(figures["share_by_age"], shares, rtol=1e-5) and figures["log_ratio_counts"].sum() == 400
     given = library.diagnostics(log_ratio, advantage, multiplier, gap, t_old=50, clips_to_zero=True)
     assert {k: v for k, v in given.items() if np.ndim(v) == 0 and v == v} == {
         k: v for k, v in figures.items() if np.ndim(v) == 0 and v == v

@@ -347,6 +347,7 @@ def test_files_of_a_run_come_as_arrays(finished):
     metrics, episodes = finished.metrics(), finished.episodes()
     assert metrics["update"].tolist() == list(range(10, 201, 10))
     assert metrics["d95"].dtype == float and metrics["contribution_by_age"].shape == (20, 8, 8)
+    assert metrics["share_by_age"].shape == (20, 8) and metrics["log_ratio_counts"].shape == (20, 28)
     assert len(episodes["return"]) == finished.summary["episodes"] and episodes["terminated"].dtype == bool
     assert finished.evaluations()["mean"].tolist() == [finished.summary["eval_return"]["mean"]]
     assert finished.config["policy"]["hidden"] == [16, 16]

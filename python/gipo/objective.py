@@ -124,8 +124,8 @@ def diagnostics(
 
     log_ratio, advantage and multiplier: [N], or [N, dims] with one ratio per action dimension; a surrogate in place of
     the multipliers computes them. gap: policy versions since each sample was collected; age: environment steps since.
-    t_old: from this gap on a sample is old. window: the gap at which data leaves the replay, the unit of the two
-    histograms; the largest gap unless given. clips_to_zero: whether a multiplier of zero is a clip's doing.
+    t_old: from this gap on a sample is old. window: the gap at which data leaves the replay, the unit of the
+    histograms and profiles by age; the largest gap unless given. clips_to_zero: whether a multiplier of zero is a clip's doing.
     """
     log_ratio, advantage = (np.ascontiguousarray(a, np.float32) for a in np.broadcast_arrays(log_ratio, advantage))
     if isinstance(multiplier, Surrogate):

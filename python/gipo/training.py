@@ -98,7 +98,14 @@ class Run:
 def _columns(path: Path) -> dict[str, np.ndarray]:
     records = read_jsonl(path)
     names = dict.fromkeys(name for record in records for name in record)
-    return {n: np.array([np.nan if r.get(n) is None else r[n] for r in records]) for n in names}
+    return {name: _column([record.get(name) for record in records]) for name in names}
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    """NaN where there is no value, of the shape of the others: lists came into some lines with a later version."""
+    blank = next((np.full(np.shape(value), np.nan) for value in values if value is not None), np.nan)
+    column = np.array([blank if value is None else value for value in values])
+    return column.astype(float) if column.dtype == object else column
 
 
 def train(

@@ -122,6 +122,9 @@ nb::dict diagnose(const Array<float>& log_ratio, const Array<float>& advantage, 
   for (const auto& [name, value] : diagnostics.compute(in)) figures[name.c_str()] = value;
   figures["contribution_by_age"] = table_of(diagnostics.contribution_by_age());
   figures["log_ratio_by_age"] = table_of(diagnostics.log_ratio_by_age());
+  for (const auto& [name, values] : diagnostics.profiles()) {
+    figures[name] = to_numpy(std::vector<double>(values.begin(), values.end()), {values.size()});
+  }
   return figures;
 }
 

@@ -288,6 +288,16 @@ void add_report(CLI::App& app, Chosen& chosen) {
   c->add_flag("--json", a.json, "Print the tables as one JSON object on stdout");
 }
 
+void add_watch(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("watch", "Show runs live on a page in the browser");
+  WatchArguments& a = arguments_of(c, watch, chosen);
+  c->add_option("path", a.path, "Run folder, folder of runs, or folder of a suite; runs unless given")
+      ->check(path_text());
+  c->add_option("--port", a.port, "Port on this machine, 6007 unless given; 0: any that is free")
+      ->check(CLI::Range(0, 65535));
+  c->add_flag("--no-browser", a.no_browser, "Only print the address");
+}
+
 void add_export(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("export", "Write the policy of a run as one file for other programs");
   ExportArguments& a = arguments_of(c, export_run, chosen);
@@ -319,6 +329,7 @@ int run_command_line(int argc, char** argv) {
   add_suite(app, chosen);
   add_tune(app, chosen);
   add_report(app, chosen);
+  add_watch(app, chosen);
   add_export(app, chosen);
   refuse_other_bases(app);
   try {

@@ -118,6 +118,13 @@ struct ReportArguments {
 };
 int report(const ReportArguments& arguments);
 
+struct WatchArguments {
+  std::string path = "runs";  // of a run, of several, or of a suite
+  int port = 6007;
+  bool no_browser = false;
+};
+int watch(const WatchArguments& arguments);
+
 struct ExportArguments {
   std::string run, file, policy = "last";
 };

@@ -13,8 +13,37 @@
 
 namespace gipo::cli {
 
-int run_python(const std::string& module, const std::vector<std::string>& arguments, const std::string& input) {
+namespace {
+
+// Becomes `python -m MODULE ARGUMENTS`. Returns where that Python cannot be started.
+void become(const std::string& python, const std::string& module, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {python, "-m", module};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
   const std::string root = checkout();
+  std::string path = root.empty() ? "" : root + "/python";
+  if (const char* before = std::getenv("PYTHONPATH")) path += (path.empty() ? "" : ":") + std::string(before);
+  ::setenv("PYTHONPATH", path.c_str(), 1);
+  ::setenv("GIPO_BINARY", own_path().c_str(), 1);
+  ::execvp(argv[0], argv.data());
+}
+
+RunError cannot_start(const std::string& python) {
+  return RunError(fmt::format("cannot start {}: set GIPO_PYTHON to a Python that has matplotlib", python));
+}
+
+}  // namespace
+
+void become_python(const std::string& module, const std::vector<std::string>& arguments) {
+  const std::string python = find_python();
+  become(python, module, arguments);
+  throw cannot_start(python);
+}
+
+int run_python(const std::string& module, const std::vector<std::string>& arguments, const std::string& input) {
   const std::string python = find_python();
   // A file rather than a pipe: neither side waits for the other.
   std::FILE* in = std::tmpfile();
@@ -23,32 +52,18 @@ int run_python(const std::string& module, const std::vector<std::string>& argume
   std::fflush(in);
   std::rewind(in);
 
-  std::vector<std::string> words = {python, "-m", module};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& w : words) argv.push_back(w.data());
-  argv.push_back(nullptr);
-  std::string path = root.empty() ? "" : root + "/python";
-  if (const char* before = std::getenv("PYTHONPATH")) path += (path.empty() ? "" : ":") + std::string(before);
-  const std::string self = own_path();
-
   const pid_t child = ::fork();
   if (child < 0) throw RunError("cannot start a process");
   if (child == 0) {
-    ::setenv("PYTHONPATH", path.c_str(), 1);
-    ::setenv("GIPO_BINARY", self.c_str(), 1);
     ::dup2(::fileno(in), STDIN_FILENO);
-    ::execvp(argv[0], argv.data());
+    become(python, module, arguments);
     ::_exit(127);
   }
   std::fclose(in);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-    throw RunError(fmt::format("cannot start {}: set GIPO_PYTHON to a Python that has matplotlib", python));
-  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) throw cannot_start(python);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 

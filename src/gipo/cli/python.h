@@ -9,5 +9,7 @@ namespace gipo::cli {
 // `input` is its standard input. Python: core/python.h. The package: python/ in the nearest folder above the program that
 // has one, else whatever that Python has installed.
 int run_python(const std::string& module, const std::vector<std::string>& arguments, const std::string& input = "");
+// The same in place of this program, which ends with it.
+[[noreturn]] void become_python(const std::string& module, const std::vector<std::string>& arguments);
 
 }  // namespace gipo::cli

@@ -95,14 +95,21 @@ constexpr float at_most(double value) {
   const float near = static_cast<float>(value);
   return static_cast<double>(near) <= value ? near : std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) - 1);
 }
-constexpr std::array<float, 7> at_most(const std::array<double, 7>& values) {
-  std::array<float, 7> out{};
-  for (std::size_t k = 0; k < 7; ++k) out[k] = at_most(values[k]);
+// The least float that is not below a value >= 0.
+constexpr float at_least(double value) {
+  const float near = static_cast<float>(value);
+  return static_cast<double>(near) >= value ? near : std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) + 1);
+}
+template <std::size_t N>
+constexpr std::array<float, N> at_most(const std::array<double, N>& values) {
+  std::array<float, N> out{};
+  for (std::size_t k = 0; k < N; ++k) out[k] = values[k] < 0 ? -at_least(-values[k]) : at_most(values[k]);
   return out;
 }
 
 // How many of the edges the value exceeds; NaN exceeds them all.
-inline std::uint32_t column(const std::array<float, 7>& edges, float value) {
+template <std::size_t N>
+inline std::uint32_t column(const std::array<float, N>& edges, float value) {
   std::uint32_t k = 0;
   for (const float edge : edges) k += !(value <= edge);
   return k;
@@ -137,10 +144,15 @@ void classify(const DiagnosticsInput& in, float* __restrict rhos, std::uint32_t*
   }
 }
 
+// Of the entries of one row of the histograms.
+struct AgeSums {
+  double entries = 0, sum = 0, squares = 0, zero = 0;  // sum and squares of the contributions
+};
+
 // Entries from `begin` to `end`, all of one age, into `s` and into the histograms' rows of that age.
 void add_entries(Summary& s, const DiagnosticsInput& in, const float* rhos, const std::uint32_t* counts,
                  const std::uint32_t* columns, std::size_t begin, std::size_t end,
-                 std::array<std::uint32_t, 8>& contributions, std::array<std::uint32_t, 8>& log_ratios) {
+                 std::array<std::uint32_t, 8>& contributions, std::array<std::uint32_t, 8>& log_ratios, AgeSums& age) {
   double ratio = 0, log_ratio = 0, sum = 0, squares = 0;
   float ratio_max = 0;
   for (std::size_t i = begin; i < end;) {
@@ -159,6 +171,7 @@ void add_entries(Summary& s, const DiagnosticsInput& in, const float* rhos, cons
     }
     s.near_zero_frac += count_of(counted, kNearZero);
     (in.clips_to_zero ? s.dead_frac : s.underflow_frac) += count_of(counted, kZero);
+    age.zero += count_of(counted, kZero);
     s.suppressed_frac += count_of(counted, kSuppressed);
     s.clip_frac += count_of(counted, kClipped);
   }
@@ -168,6 +181,9 @@ void add_entries(Summary& s, const DiagnosticsInput& in, const float* rhos, cons
   s.log_ratio_mean += log_ratio;
   s.contribution_sum += sum;
   s.contribution_squares += squares;
+  age.entries += static_cast<double>(end - begin);
+  age.sum += sum;
+  age.squares += squares;
 }
 
 // The figures that are sums, as means over samples or entries where they are shown.
@@ -287,6 +303,20 @@ void add_gaps(Summaries& summaries, std::span<const std::int64_t> pool, std::int
   }
 }
 
+// Bins of kSignedEdges for all values. `columns`: space. `mean`, where not null: the mean multiplier of each bin.
+using SignedBins = std::array<double, kSignedBins>;
+void count_signed(std::span<const float> values, std::span<const float> multiplier, std::uint32_t* __restrict columns,
+                  SignedBins& counts, SignedBins* mean) {
+  constexpr std::array<float, kSignedEdges.size()> kEdges = at_most(kSignedEdges);
+  for (std::size_t i = 0; i < values.size(); ++i) columns[i] = column(kEdges, values[i]);
+  counts = {};
+  for (std::size_t i = 0; i < values.size(); ++i) ++counts[columns[i]];
+  if (!mean) return;
+  *mean = {};
+  for (std::size_t i = 0; i < values.size(); ++i) (*mean)[columns[i]] += multiplier[i];
+  for (std::size_t k = 0; k < kSignedBins; ++k) (*mean)[k] = over((*mean)[k], counts[k]);
+}
+
 constexpr std::int64_t kNear = 32;  // about as far as neighbours in a segment are apart
 
 std::size_t age_row(std::int64_t gap, double rows_per_update) {
@@ -325,6 +355,7 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   keys_.resize(entries);
   const double rows_per_update = static_cast<double>(kAgeBins) / in.window;
   std::array<Summary, 4> parts;
+  std::array<AgeSums, kAgeBins> by_age;
   for (std::size_t begin = 0, end = 0; begin < samples; begin = end) {
     const std::int64_t first = in.gap[begin];
     const std::size_t row = age_row(first, rows_per_update), tag = classes(first, in.t_old);
@@ -347,7 +378,7 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
     part.gap_mean += gaps;
     part.age_mean += ages;
     add_entries(part, in, rho_.data(), counts_.data(), columns_.data(), begin * in.dims, end * in.dims,
-                contribution_[row], log_ratio_[row]);
+                contribution_[row], log_ratio_[row], by_age[row]);
     for (std::size_t i = begin * in.dims; i < end * in.dims; ++i)
       keys_[i] = float_key(in.log_ratio[i], static_cast<std::uint16_t>(tag));
   }
@@ -375,7 +406,27 @@ const std::vector<std::pair<std::string, double>>& Diagnostics::compute(const Di
   for (const JointFigure& figure : kJointFigures) {
     figures_[next++].second = figure.value(summaries[0], summaries[1], summaries[2]);
   }
+
+  for (std::size_t k = 0; k < kAgeBins; ++k) {
+    const AgeSums& age = by_age[k];
+    share_[k] = over(age.sum, summaries[0].contribution_sum);
+    ess_[k] = over(over(age.sum * age.sum, age.squares), age.entries);
+    dead_[k] = over(age.zero, age.entries);
+  }
+  centred_ = !in.trust.empty();
+  count_signed(in.log_ratio, in.multiplier, columns_.data(), log_ratio_counts_, centred_ ? nullptr : &multiplier_mean_);
+  if (centred_) count_signed(in.trust, in.multiplier, columns_.data(), trust_counts_, &multiplier_mean_);
   return figures_;
+}
+
+std::vector<Diagnostics::Profile> Diagnostics::profiles() const {
+  std::vector<Profile> all = {{"share_by_age", share_},
+                              {"ess_by_age", ess_},
+                              {"dead_by_age", dead_},
+                              {"log_ratio_counts", log_ratio_counts_},
+                              {"multiplier_mean", multiplier_mean_}};
+  if (centred_) all.push_back({"trust_counts", trust_counts_});
+  return all;
 }
 
 }  // namespace gipo

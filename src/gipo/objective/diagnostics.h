@@ -38,6 +38,12 @@ inline constexpr std::array<double, 7> kContributionEdges = {0, 1e-3, 1e-2, 1e-1
 inline constexpr std::array<double, 7> kLogRatioEdges = {0.01, 0.03, 0.1, 0.3, 1, 3, 10};
 using AgeHistogram = std::array<std::array<std::uint32_t, 8>, kAgeBins>;
 
+// Edges of the log ratios with their signs.
+inline constexpr std::array<double, 27> kSignedEdges = {-10,   -5,    -3,    -2,    -1, -0.5, -0.3, -0.2, -0.1,
+                                                        -0.05, -0.03, -0.02, -0.01, 0,  0.01, 0.02, 0.03, 0.05,
+                                                        0.1,   0.2,   0.3,   0.5,   1,  2,    3,    5,    10};
+inline constexpr std::size_t kSignedBins = kSignedEdges.size() + 1;
+
 // Reuses its buffers from call to call: one per learner, one thread.
 class Diagnostics {
  public:
@@ -48,6 +54,14 @@ class Diagnostics {
   const AgeHistogram& contribution_by_age() const { return contribution_; }                // |m A|
   const AgeHistogram& log_ratio_by_age() const { return log_ratio_; }                      // |log rho|
 
+  // Of the last call, named as in metrics.jsonl: what each age of data is worth, and how log ratios are distributed. An
+  // age or bin without entries has zeros.
+  struct Profile {
+    const char* name;
+    std::span<const double> values;
+  };
+  std::vector<Profile> profiles() const;
+
  private:
   std::vector<std::pair<std::string, double>> figures_;
   std::vector<float> rho_;                         // [N * dims]
@@ -57,6 +71,9 @@ class Diagnostics {
   std::vector<float> trust_;                       // their magnitudes about the centre, of one subset
   std::vector<std::int64_t> top_gaps_;             // the greatest of the pool
   AgeHistogram contribution_{}, log_ratio_{};
+  std::array<double, kAgeBins> share_{}, ess_{}, dead_{};
+  std::array<double, kSignedBins> log_ratio_counts_{}, trust_counts_{}, multiplier_mean_{};
+  bool centred_ = false;  // the last call was given `trust`
 };
 
 }  // namespace gipo

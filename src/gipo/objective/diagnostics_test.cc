@@ -242,6 +242,82 @@ TEST(Diagnostics, HistogramsCountEveryEntryByAge) {
   EXPECT_GT(zeros, 0u);
 }
 
+std::map<std::string, std::vector<double>> profiles_of(const Diagnostics& diagnostics) {
+  std::map<std::string, std::vector<double>> all;
+  for (const auto& [name, values] : diagnostics.profiles()) all[name].assign(values.begin(), values.end());
+  return all;
+}
+
+TEST(Diagnostics, ProfilesByAgeMatchTheDefinitions) {
+  for (const char* surrogate : {"ppo", "gipo"}) {
+    Data d = random_data(300, 3, 0, 900, surrogate, 6);
+    d.multiplier[5] = 0;  // of a kernel: underflow
+    std::vector<double> entries(kAgeBins), sum(kAgeBins), squares(kAgeBins), zero(kAgeBins);
+    double total = 0;
+    for (std::size_t i = 0; i < d.log_ratio.size(); ++i) {
+      const auto row = static_cast<std::size_t>(8 * d.gap[i / 3] / 1000);
+      const double u = std::abs(static_cast<double>(d.multiplier[i]) * d.advantage[i]);
+      entries[row] += 1, sum[row] += u, squares[row] += u * u, zero[row] += d.multiplier[i] == 0, total += u;
+    }
+    Diagnostics diagnostics;
+    diagnostics.compute(d.input());
+    const auto found = profiles_of(diagnostics);
+    double shares = 0;
+    for (std::size_t k = 0; k < kAgeBins - 1; ++k) {
+      ASSERT_GT(entries[k], 0);
+      EXPECT_NEAR(found.at("share_by_age")[k], sum[k] / total, 1e-12);
+      EXPECT_NEAR(found.at("ess_by_age")[k], sum[k] * sum[k] / squares[k] / entries[k], 1e-12);
+      EXPECT_NEAR(found.at("dead_by_age")[k], zero[k] / entries[k], 1e-12);
+      shares += found.at("share_by_age")[k];
+    }
+    EXPECT_NEAR(shares + found.at("share_by_age").back(), 1, 1e-12);
+    std::vector<std::uint32_t> oldest(diagnostics.contribution_by_age().back().begin(),
+                                      diagnostics.contribution_by_age().back().end());
+    EXPECT_EQ(std::count(oldest.begin(), oldest.end(), 0u) == 8, entries.back() == 0);
+  }
+}
+
+TEST(Diagnostics, AnAgeWithoutEntriesHasZeros) {
+  Diagnostics diagnostics;
+  diagnostics.compute(random_data(50, 1, 0, 100, "gipo", 3).input());  // all in the first eighth
+  const auto found = profiles_of(diagnostics);
+  EXPECT_NEAR(found.at("share_by_age")[0], 1, 1e-12);
+  for (const char* name : {"share_by_age", "ess_by_age", "dead_by_age"}) {
+    for (std::size_t k = 1; k < kAgeBins; ++k) EXPECT_EQ(found.at(name)[k], 0) << name;
+  }
+}
+
+TEST(Diagnostics, LogRatiosAreCountedWithTheirSigns) {
+  Data d;
+  d.log_ratio = {-11, -10, -0.015F, 0, 0.005F, 0.01F, 0.011F, 3, 12, std::nanf("")};
+  d.multiplier = {1, 3, 0.5F, 1, 2, 4, 0, 0, 8, 1};
+  d.advantage.assign(10, 1);
+  d.gap.assign(10, 1);
+  d.age.assign(10, 8);
+  Diagnostics diagnostics;
+  diagnostics.compute(d.input());
+  auto found = profiles_of(diagnostics);
+  EXPECT_FALSE(found.contains("trust_counts")) << "the same where there is no centre";
+  std::vector<double> counts(kSignedBins), mean(kSignedBins);
+  const auto zero = static_cast<std::size_t>(std::ranges::find(kSignedEdges, 0) - kSignedEdges.begin());
+  counts[0] = 2, mean[0] = 2;                  // up to -10, that included
+  counts[zero - 1] = 1, mean[zero - 1] = 0.5;  // (-0.02, -0.01]
+  counts[zero] = 1, mean[zero] = 1;            // (-0.01, 0]
+  counts[zero + 1] = 2, mean[zero + 1] = 3;    // (0, 0.01]
+  counts[zero + 2] = 1;                        // (0.01, 0.02]
+  counts[zero + 11] = 1;                       // (2, 3]
+  counts.back() = 2, mean.back() = 4.5;        // above 10, and what is no number
+  EXPECT_EQ(found.at("log_ratio_counts"), counts);
+  EXPECT_EQ(found.at("multiplier_mean"), mean);
+
+  d.trust.assign(10, 0.005F);  // about a centre: multipliers stand where the surrogate sees them
+  diagnostics.compute(d.input());
+  found = profiles_of(diagnostics);
+  EXPECT_EQ(found.at("log_ratio_counts"), counts);
+  EXPECT_EQ(found.at("trust_counts")[zero + 1], 10);
+  EXPECT_NEAR(found.at("multiplier_mean")[zero + 1], 2.05, 1e-12);
+}
+
 TEST(Diagnostics, NamesAndStorageAreStable) {
   Diagnostics diagnostics;
   const auto& first = diagnostics.compute(random_data(20, 1, 0, 1500, "gipo", 7).input());

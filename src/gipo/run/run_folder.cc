@@ -43,6 +43,15 @@ void append_histogram(std::string& line, const char* name, const AgeHistogram& h
   line += ']';
 }
 
+void append_profile(std::string& line, const Diagnostics::Profile& profile) {
+  fmt::format_to(std::back_inserter(line), ",\"{}\":[", profile.name);
+  for (std::size_t i = 0; i < profile.values.size(); ++i) {
+    if (i > 0) line += ',';
+    append_number(line, profile.values[i]);
+  }
+  line += ']';
+}
+
 Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
 
 Json to_json(const ReturnStats& s) {
@@ -164,6 +173,9 @@ void RunFolder::metrics(std::int64_t update, std::int64_t env_steps, const Figur
   }
   append_histogram(line_, "contribution_by_age", diagnostics.contribution_by_age());
   append_histogram(line_, "log_ratio_by_age", diagnostics.log_ratio_by_age());
+  if (plan_.config.log.histograms) {
+    for (const Diagnostics::Profile& profile : diagnostics.profiles()) append_profile(line_, profile);
+  }
   line_ += "}\n";
   append(*metrics_, line_);
   try {
@@ -176,6 +188,12 @@ void RunFolder::metrics(std::int64_t update, std::int64_t env_steps, const Figur
 void RunFolder::append(AppendFile& file, const std::string& line) {
   try {
     file.append(line);
+    // For those who watch the run. The buffers of slow runs would take minutes to fill.
+    const double now = wall_time_();
+    if (now - flushed_ >= 1 || now < flushed_) {
+      flushed_ = now;
+      flush();
+    }
   } catch (const RunError& e) {
     warn(e.what());
   }

@@ -46,7 +46,7 @@ using LogPositions = std::map<std::string, std::uint64_t>;
 // training goes on. flush, save_policy, save_best and write_summary throw RunError.
 class RunFolder {
  public:
-  // Creates it; throws Error when it exists. wall_time: seconds since 1970, for TensorBoard and log.txt alone.
+  // Creates it; throws Error when it exists. wall_time: seconds since 1970, for TensorBoard, log.txt and flushes alone.
   RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time);
   // Opens that of an earlier run where a checkpoint left it, and saves the plan's config, which may be another by now.
   RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time, const LogPositions& positions);
@@ -76,6 +76,7 @@ class RunFolder {
   std::unique_ptr<AppendFile> metrics_, episodes_, evaluations_, log_;
   std::unique_ptr<EventFile> events_;
   std::string line_;
+  double flushed_ = 0;  // wall time of the last flush
   std::vector<std::string> warnings_;
   std::set<std::string> told_;  // warnings since the logs were last written whole
 };

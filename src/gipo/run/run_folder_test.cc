@@ -89,6 +89,50 @@ TEST_F(RunFolders, MetricsAreJsonLinesWithNullForWhatIsNotFinite) {
   }
 }
 
+TEST_F(RunFolders, HistogramsAreTheLastFieldsAndCanBeSwitchedOff) {
+  const std::vector<float> one = {0.5F};
+  const std::vector<std::int64_t> gap = {1};
+  const std::vector<double> age = {1};
+  DiagnosticsInput in;
+  in.log_ratio = in.advantage = in.multiplier = one;
+  in.gap = gap;
+  in.age = age;
+  diagnostics_.compute(in);
+  std::string with;
+  for (const bool on : {true, false}) {
+    plan_.config.log.histograms = on;
+    plan_.run_dir = top_ / (on ? "with" : "without");
+    RunFolder folder = make();
+    folder.metrics(10, 400, {{"loss", 0.1}}, diagnostics_);
+    folder.flush();
+    const Json line = lines("metrics.jsonl").at(0);
+    for (const auto& [name, values] : diagnostics_.profiles()) {
+      EXPECT_EQ(line.value(name, Json::array()).size(), on ? values.size() : 0) << name;
+    }
+    const std::string text = read_file(plan_.run_dir + "/metrics.jsonl");
+    if (on) {
+      with = text;
+    } else {
+      EXPECT_TRUE(with.starts_with(text.substr(0, text.size() - 2))) << "nothing else changes";
+    }
+  }
+}
+
+TEST_F(RunFolders, LinesAreThereForOthersAfterASecond) {
+  double now = 100;
+  RunFolder folder(plan_, "gipo train", [&now] { return now; });
+  const auto seen = [&] { return lines("episodes.jsonl").size(); };
+  const Episode episode = {3, 7, -12.25, 40, 1000, 55, true};
+  folder.episode(episode);
+  EXPECT_EQ(seen(), 1u);
+  now += 0.5;
+  folder.episode(episode);
+  EXPECT_EQ(seen(), 1u) << "still buffered";
+  now += 0.5;
+  folder.metrics(10, 400, {{"loss", 0.1}}, diagnostics_);
+  EXPECT_EQ(seen(), 2u) << "a line of any file brings all of them";
+}
+
 TEST_F(RunFolders, EpisodesAndEvaluationsAreJsonLines) {
   RunFolder folder = make();
   folder.episode({3, 7, -12.25, 40, 1000, 55, true});
