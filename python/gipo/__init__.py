@@ -16,6 +16,7 @@ from pathlib import Path
 _PUBLIC = {
     "gipo.training": ["train", "resume", "load", "export", "Run"],
     "gipo.policy": ["Policy"],
+    "gipo.video": ["Video"],
     "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],
     "gipo.scores": ["iqm", "aggregate", "Estimate", "performance_profile", "probability_of_improvement"],
     "gipo.grid": ["grid_study", "grid_optimum"],

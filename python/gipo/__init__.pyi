@@ -22,5 +22,6 @@ from gipo.training import export as export
 from gipo.training import load as load
 from gipo.training import resume as resume
 from gipo.training import train as train
+from gipo.video import Video as Video
 
 __all__: list[str]

@@ -11,5 +11,6 @@ void add_studies(nanobind::module_& module);    // aggregates over runs, the exa
 void add_fields(nanobind::module_& module);     // observations in fields to rows of floats
 void add_policy(nanobind::module_& module);     // a trained policy
 void add_training(nanobind::module_& module);   // train and resume
+void add_episodes(nanobind::module_& module);   // the episodes of an evaluation
 
 }  // namespace gipo::bindings

@@ -22,4 +22,5 @@ NB_MODULE(_core, m) {
   gipo::bindings::add_fields(m);
   gipo::bindings::add_policy(m);
   gipo::bindings::add_training(m);
+  gipo::bindings::add_episodes(m);
 }

@@ -13,9 +13,10 @@
 
 namespace gipo::cli {
 
-int run_python(const std::string& module, const std::vector<std::string>& arguments, const std::string& input) {
+int run_python(const std::string& module, const std::vector<std::string>& arguments, const std::string& input,
+               const std::string& chosen) {
   const std::string root = checkout();
-  const std::string python = find_python();
+  const std::string python = find_python(chosen);
   // A file rather than a pipe: neither side waits for the other.
   std::FILE* in = std::tmpfile();
   if (!in) throw RunError("cannot make a temporary file");
@@ -47,7 +48,7 @@ int run_python(const std::string& module, const std::vector<std::string>& argume
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-    throw RunError(fmt::format("cannot start {}: set GIPO_PYTHON to a Python that has matplotlib", python));
+    throw RunError(fmt::format("cannot start {}: set GIPO_PYTHON to a Python that has the package gipo", python));
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
