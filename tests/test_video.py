@@ -31,7 +31,7 @@ class Decoded:
         ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
         self.said = subprocess.run([ffmpeg, "-i", path], capture_output=True, text=True).stderr
         stream = re.search(r"Video: (.*)", self.said)[1]
-        self.width, self.height = map(int, re.search(r" (\d+)x(\d+)", stream).groups())
+        self.width, self.height = map(int, re.search(r", (\d+)x(\d+)[ ,]", stream).groups())
         self.fps = float(re.search(r"([\d.]+) fps", stream)[1])
         hours, minutes, seconds = re.search(r"Duration: (\d+):(\d+):([\d.]+)", self.said).groups()
         self.seconds = 3600 * int(hours) + 60 * int(minutes) + float(seconds)
@@ -102,7 +102,7 @@ def test_cartpole(runs, cartpole):
     assert len(video.frames) == found["frames"] == shown["length"] + 1
     assert video.seconds == pytest.approx(len(video.frames) / 50, abs=0.02)
     assert video.is_plain and video.index_first
-    assert differing(video.frames).mean() > 0.9
+    assert differing(video.frames).mean() > 0.5
     # The text is white on dark ground: nothing of that is in the corner of the task's own picture.
     corner = video.frames[0][:60, :120]
     assert corner.max() > 200 and np.median(corner) < 110
@@ -215,7 +215,7 @@ import numpy as np
 class Grey(gymnasium.Env):
     """A picture that gets brighter; 33 x 21 pixels, so that it is enlarged, and has odd sides."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 8}
+    talks, metadata = True, {"render_modes": ["rgb_array"], "render_fps": 8}
     observation_space = gymnasium.spaces.Dict({"at": gymnasium.spaces.Box(0, 1, (1,), np.float32)})
     action_space = gymnasium.spaces.Dict({"push": gymnasium.spaces.Box(-1, 1, (2,), np.float32), "kind": gymnasium.spaces.Discrete(3)})
 
@@ -226,7 +226,8 @@ class Grey(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=None if self.forgetful else seed)
         self.at, self.pay = 0, self.np_random.uniform()
-        print("what an environment prints is not in the way")
+        if self.talks:
+            print("what an environment prints is not in the way")
         return {"at": np.array([self.at / 10], np.float32)}, {}
 
     def step(self, action):
@@ -238,11 +239,15 @@ class Grey(gymnasium.Env):
 
 
 class Blind(Grey):
+    talks = False
+
     def __init__(self):
         super().__init__()
 
 
 class Odd(Grey):
+    talks = False
+
     def render(self):
         return "a text"
 
@@ -325,7 +330,7 @@ def test_encoder_that_fails_leaves_nothing(runs, cartpole):
 
 
 def test_interrupted_video_leaves_nothing(runs, cartpole):
-    process = subprocess.Popen([runs.binary, "eval", cartpole, "--video", "cut.mp4", "--episode", "all", "--episodes", 1000],
+    process = subprocess.Popen([runs.binary, "eval", cartpole, "--video", "cut.mp4", "--episode", "all", "--episodes", "1000"],
                                cwd=runs.folder, stderr=subprocess.PIPE, start_new_session=True, text=True)
     wait_for(lambda: list(runs.folder.glob(".cut.mp4.*")), process)
     os.killpg(process.pid, signal.SIGINT)

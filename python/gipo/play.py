@@ -25,16 +25,11 @@ class Window:
     """The window, its keys and its clock."""
 
     def __init__(self, scene: Scene, fps: float | None) -> None:
-        os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")  # its own OpenGL and MuJoCo's do not go together
         import pygame
 
         self._pygame = pygame
         self._scene = scene
-        try:
-            pygame.display.init()
-            self._screen = pygame.display.set_mode(scene.size)
-        except pygame.error as error:
-            raise UserMistake(no_display(str(error))) from None
+        self._screen = pygame.display.set_mode(scene.size)
         pygame.display.set_caption(f"gipo play {scene.id} - {KEYS}")
         self._rate = fps or float(scene.rate)
         self._speed, self._paused, self._single = 1.0, False, False
@@ -73,7 +68,7 @@ class Window:
         for event in pygame.event.get():
             if event.type == pygame.QUIT:
                 self.quit = True
-            if event.type in (pygame.WINDOWEXPOSED,):
+            if event.type == pygame.WINDOWEXPOSED:
                 changed = True
             if event.type != pygame.KEYDOWN:
                 continue
@@ -95,10 +90,22 @@ def no_display(why: str) -> str:
     return f"no display to open a window on ({why}): draw into a file with gipo eval RUN --video FILE.mp4"
 
 
-def check_display() -> None:
-    names = ("DISPLAY", "WAYLAND_DISPLAY")
-    if sys.platform == "linux" and not any(os.environ.get(name) for name in names):
-        raise UserMistake(no_display(f"{' and '.join(names)} are not set"))
+def open_display() -> None:
+    if sys.platform == "linux":
+        wayland, x11 = os.environ.get("WAYLAND_DISPLAY"), os.environ.get("DISPLAY")
+        if not wayland and not x11:
+            raise UserMistake(no_display("DISPLAY and WAYLAND_DISPLAY are not set"))
+        # By name: where neither can be opened, pygame would show its window nowhere.
+        os.environ.setdefault("SDL_VIDEODRIVER", ",".join(["wayland"] * bool(wayland) + ["x11"] * bool(x11)))
+    # Its own OpenGL and MuJoCo's do not go together.
+    os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    import pygame
+
+    try:
+        pygame.display.init()
+    except pygame.error as error:
+        raise UserMistake(no_display(str(error))) from None
 
 
 def show_episodes(scene: Scene, window: Window, first: int, seed: int) -> None:
@@ -127,7 +134,7 @@ def main(words: list[str]) -> int:
     def work() -> int:
         if not arguments.episode.isdecimal():
             raise UserMistake(f"episode = {arguments.episode} is not accepted: wanted a number from 0")
-        check_display()
+        open_display()
         from gipo.scene import open_scene, parse_size
 
         scene = open_scene("gipo.play", words, arguments.run, arguments.sampled, parse_size(arguments.size))

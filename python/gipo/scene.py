@@ -28,6 +28,7 @@ SIZES = (64, 4096)  # of a picture's sides, in pixels
 READABLE = 240  # a task's own picture is enlarged to this, by a whole number, so that the text fits
 UNKNOWN_RATE = 30  # steps in a second of a task that does not say
 GL_TRIED = "GIPO_GL_TRIED"  # what was wrong with EGL, told to the process that tries OSMesa
+GL_CODE = re.compile(r"/OpenGL/|/mujoco/(egl|osmesa|glfw|gl_context|rendering)|/mujoco_rendering")
 NEEDED = "pip install 'gipo[video]'"
 
 
@@ -134,7 +135,7 @@ def make_drawn(setup: dict[str, Any], task: str) -> Any:
             return worker.maker_of({**setup, "options": {**options, "render_mode": "rgb_array"}})()
     except worker.UserCode as error:
         if "render_mode" not in str(error.__cause__):
-            raise said_by(task, error) from error.__cause__
+            raise understood(task, str(error), error.__cause__) from error.__cause__
     with as_mistakes(task):  # it may draw without being told
         env = worker.maker_of(setup)()
     if getattr(env, "render_mode", None) != "rgb_array":
@@ -198,30 +199,29 @@ def as_mistakes(task: str) -> Iterator[None]:
         raise UserMistake(f"{task}: {mistake}") from None
 
 
-def said_by(task: str, error: worker.UserCode) -> UserMistake:
-    cause = error.__cause__
-    return UserMistake(f"{task}: {error} raised {type(cause).__name__}:\n{worker.users_traceback(cause)}")
-
-
 @contextlib.contextmanager
 def users_code(task: str, called: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if type(error).__name__ == "DependencyNotInstalled":  # Gymnasium's
-            raise UserMistake(f"{task}: {error}; all that drawing needs: {NEEDED}") from None
-        if called == "render" and draws_with_gl(error):
-            raise NoGl(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__) from error
-        raise UserMistake(f"{task}: {called} raised {type(error).__name__}:\n{worker.users_traceback(error)}") from error
+        raise understood(task, called, error) from error
 
 
 class NoGl(Exception):
     """MuJoCo could not draw; the text says why."""
 
 
-def draws_with_gl(error: BaseException) -> bool:
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    return any("OpenGL" in file or f"mujoco{os.sep}" in file and "render" in file for file in files)
+def understood(task: str, called: str, error: BaseException) -> Exception:
+    """What an exception in the environment's code means."""
+    inner: BaseException | None = error
+    while inner is not None:
+        files = [frame.filename for frame in traceback.extract_tb(inner.__traceback__)]
+        if any(GL_CODE.search(file) for file in files):
+            return NoGl(re.split(r"\. |\n", str(inner).strip())[0] or type(inner).__name__)
+        inner = inner.__cause__ or inner.__context__
+    if type(error).__name__ == "DependencyNotInstalled":  # Gymnasium's
+        return UserMistake(f"{task}: {error}; all that drawing needs: {NEEDED}")
+    return UserMistake(f"{task}: {called} raised {type(error).__name__}:\n{worker.users_traceback(error)}")
 
 
 def open_scene(module: str, words: list[str], *scene: Any) -> Scene:
@@ -239,6 +239,7 @@ def open_scene(module: str, words: list[str], *scene: Any) -> Scene:
     except NoGl as error:
         before = os.environ.pop(GL_TRIED, None)
         if chosen is None:
+            os.environ.pop("PYOPENGL_PLATFORM", None)  # mujoco has set it
             os.environ[GL_TRIED], os.environ["MUJOCO_GL"] = str(error), "osmesa"
             sys.stdout.flush()
             os.execv(sys.executable, [sys.executable, "-m", module, *words])
