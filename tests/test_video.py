@@ -408,7 +408,7 @@ def test_play_hears_its_keys(runs, cartpole, display):
 @needs_gl
 def test_metaworld(runs):
     pytest.importorskip("metaworld")
-    options = {"env.id": "gymnasium:Meta-World/MT1", "env.options.env_name": "door-open-v3", "env.time_limit": 50}
+    options = {"env.id": "gymnasium:metaworld:Meta-World/MT1", "env.options.env_name": "door-open-v3", "env.time_limit": 50}
     run = runs.run("metaworld", BRIDGED | options)
     found, video = draw(runs, run, "metaworld.mp4", "--episodes", 2, "--size", "320x240")
     assert len(video.frames) == found["frames"] and differing(video.frames).any()

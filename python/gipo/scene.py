@@ -65,10 +65,12 @@ class Scene:
         self._native = ":" not in setup["id"]
         if self._native:
             setup["id"] = f"gymnasium:{setup['id']}"
-        self.env = make_drawn(setup, self.id)
-        prepare_mujoco(self.env, size, setup["options"])
-        self.play(0, 0).__next__()
-        self.size = self.picture().size
+        self.size: tuple[int, int] | None = None
+        with without_display():
+            self.env = make_drawn(setup, self.id)
+            prepare_mujoco(self.env, size, setup["options"])
+            next(self.play(0, 0))
+            self.size = self.picture().size
 
     @property
     def rate(self) -> Fraction:
@@ -111,8 +113,8 @@ class Scene:
             scale = max(1, -(-READABLE // min(width, height)))
         if scale != 1:
             sides = (max(1, round(width * scale)), max(1, round(height * scale)))
-            image = image.resize(sides, Image.Resampling.NEAREST if scale > 1 and not self._size else Image.Resampling.BICUBIC)
-        wanted = tuple(side + side % 2 for side in self._size or image.size)
+            image = image.resize(sides, Image.Resampling.NEAREST if scale == int(scale) else Image.Resampling.BICUBIC)
+        wanted = self.size or tuple(side + side % 2 for side in self._size or image.size)
         if image.size != wanted:
             whole = Image.new("RGB", wanted)
             whole.paste(image, ((wanted[0] - image.width) // 2, (wanted[1] - image.height) // 2))
@@ -224,26 +226,38 @@ def understood(task: str, called: str, error: BaseException) -> Exception:
     return UserMistake(f"{task}: {called} raised {type(error).__name__}:\n{worker.users_traceback(error)}")
 
 
+@contextlib.contextmanager
+def without_display() -> Iterator[None]:
+    """Has MuJoCo draw with EGL or OSMesa. Workers, which draw nothing, shall not need either."""
+    names = ("MUJOCO_GL", "PYOPENGL_PLATFORM")  # mujoco sets the other
+    before = {name: os.environ.get(name) for name in names}
+    os.environ["MUJOCO_GL"] = before["MUJOCO_GL"] or ("osmesa" if GL_TRIED in os.environ else "egl")
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
 def open_scene(module: str, words: list[str], *scene: Any) -> Scene:
     """A scene that draws without a display. Where EGL is of no use, this process starts again with OSMesa.
 
     What a process has loaded of either it cannot exchange for the other.
     """
-    chosen = os.environ.get("MUJOCO_GL")
-    os.environ.setdefault("MUJOCO_GL", "egl")
     os.environ.setdefault("GIPO_PYTHON", sys.executable)  # for workers
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     try:
         return Scene(*scene)
     except NoGl as error:
-        before = os.environ.pop(GL_TRIED, None)
-        if chosen is None:
-            os.environ.pop("PYOPENGL_PLATFORM", None)  # mujoco has set it
-            os.environ[GL_TRIED], os.environ["MUJOCO_GL"] = str(error), "osmesa"
+        chosen, before = os.environ.get("MUJOCO_GL"), os.environ.get(GL_TRIED)
+        if not chosen and before is None:
+            os.environ[GL_TRIED] = str(error)
             sys.stdout.flush()
             os.execv(sys.executable, [sys.executable, "-m", module, *words])
-        tried = f"EGL: {before}; OSMesa: {error}" if before is not None else f"MUJOCO_GL = {chosen}: {error}"
+        tried = f"MUJOCO_GL = {chosen}: {error}" if chosen else f"EGL: {before}; OSMesa: {error}"
         sys.unraisablehook = lambda _: None  # of the context that there is not
         raise UserMistake(f"MuJoCo cannot draw here ({tried}): install the Debian packages libegl1 and libgl1-mesa-dri, or "
                           "libosmesa6") from None
