@@ -382,6 +382,10 @@ def test_play_hears_its_keys(runs, cartpole, display):
     def type_key(name):
         subprocess.run(["xdotool", "key", name], env=environment, check=True)
 
+    def is_paused():  # in the title of the window
+        named = ["xdotool", "search", "--class", ".", "getwindowname"]  # by class: not every title is found by its name
+        return " paused " in subprocess.run(named, env=environment, capture_output=True, text=True, check=True).stdout
+
     with (runs.folder / "play.txt").open("w+") as out:
         process = subprocess.Popen([runs.binary, "play", cartpole, "--fps", "200"], cwd=runs.folder, env=environment,
                                    stdout=out, stderr=subprocess.STDOUT)
@@ -390,14 +394,15 @@ def test_play_hears_its_keys(runs, cartpole, display):
         expected = evaluated(runs, cartpole, "--episodes", 2)["mean"]
         returns = [float(number) for number in re.findall(r"episode [01]: return ([\d.]+)", said())]
         assert np.mean(returns) == expected
+        assert not is_paused()
         type_key("space")
-        time.sleep(1.5)
+        wait_for(is_paused, process)
         lines = said().count("\n")
-        time.sleep(1.5)
+        time.sleep(3)
         assert said().count("\n") == lines, "a pause stands still"
         type_key("n")  # leaves an episode without its return
         type_key("space")
-        wait_for(lambda: said().count("\n") > lines, process)
+        wait_for(lambda: not is_paused() and said().count("\n") > lines, process)
         type_key("q")
         assert process.wait(HANG) == 0, said()
     numbers = [int(number) for number in re.findall(r"episode (\d+)", said())]

@@ -30,7 +30,6 @@ class Window:
         self._pygame = pygame
         self._scene = scene
         self._screen = pygame.display.set_mode(scene.size)
-        pygame.display.set_caption(f"gipo play {scene.id} - {KEYS}")
         self._rate = fps or float(scene.rate)
         self._speed, self._paused, self._single = 1.0, False, False
         self._due = self._shown_at = time.monotonic()
@@ -56,8 +55,9 @@ class Window:
     def _draw(self, moment: Moment) -> None:
         from gipo.scene import caption
 
-        state = ["paused"] * self._paused + [f"speed x{self._speed:g}"] * (self._speed != 1)
-        image = caption(self._scene.picture(), moment, ", ".join(state))
+        state = ", ".join(["paused"] * self._paused + [f"speed x{self._speed:g}"] * (self._speed != 1))
+        self._pygame.display.set_caption(f"gipo play {self._scene.id} {state} - {KEYS}")
+        image = caption(self._scene.picture(), moment, state)
         self._screen.blit(self._pygame.image.frombuffer(image.tobytes(), image.size, "RGB"), (0, 0))
         self._pygame.display.flip()
         self._shown_at = time.monotonic()
