@@ -351,6 +351,9 @@ def test_python(runs, cartpole, monkeypatch):
     assert video._repr_html_().startswith("<video controls") and "data:video/mp4;base64,AAAA" in video._repr_html_()
     with pytest.raises(gipo.ConfigError, match="episode = 3 is not accepted"):
         gipo.Run(cartpole).video(runs.folder / "no.mp4", episode=3, episodes=3)
+    for name, value in {"fps": 0, "episodes": 0, "seed": -1}.items():
+        with pytest.raises(gipo.ConfigError, match=f"{name} = {value}(.0)? is not accepted: wanted"):
+            gipo.Run(cartpole).video(runs.folder / "no.mp4", **{name: value})
     assert gipo.Run(cartpole).video(episodes=1).path == cartpole / "video.mp4"
     assert runs("doctor", cartpole).returncode == 0
 
@@ -415,7 +418,7 @@ def test_metaworld(runs):
     pytest.importorskip("metaworld")
     options = {"env.id": "gymnasium:metaworld:Meta-World/MT1", "env.options.env_name": "door-open-v3", "env.time_limit": 50}
     run = runs.run("metaworld", BRIDGED | options)
-    found, video = draw(runs, run, "metaworld.mp4", "--episodes", 2, "--size", "320x240")
+    found, video = draw(runs, run, "metaworld.mp4", "--episodes", 2, "--size", "320x240", "--sampled")
     assert len(video.frames) == found["frames"] and differing(video.frames).any()
 
 

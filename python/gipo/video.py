@@ -138,6 +138,14 @@ def check_path(path: Path) -> None:
         raise UserMistake(f"video = {path}: the folder {path.parent} cannot be written to")
 
 
+def check_numbers(arguments: argparse.Namespace) -> None:
+    """As the program's own command line does; here for Run.video."""
+    for name, least, most in (("episodes", 1, 1_000_000), ("seed", 0, 2**64 - 1), ("fps", 0.1, 1000)):
+        value = getattr(arguments, name)
+        if value is not None and not least <= value <= most:
+            raise UserMistake(f"{name} = {value} is not accepted: wanted {least} to {most}")
+
+
 def check_choice(which: str, episodes: int) -> None:
     if which in WORDS or which.isdecimal() and int(which) < episodes:
         return
@@ -269,6 +277,7 @@ def main(words: list[str]) -> int:
 
     def work() -> int:
         check_path(arguments.video)
+        check_numbers(arguments)
         check_choice(arguments.episode, arguments.episodes)
         find_encoder()
         from gipo.scene import open_scene, parse_size
