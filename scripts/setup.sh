@@ -63,38 +63,45 @@ installed() {
     grep -Eqx "(all|$(dpkg --print-architecture)) installed"
 }
 
-# The browser that the report's page is tested in, where it is not there but apt has it (Ubuntu's has not).
-wanted_browser() {
-  if ! installed chromium && apt-cache show chromium >/dev/null 2>&1; then echo chromium; fi
+# What is of use but not needed, where it is not there but apt has it (Ubuntu has no chromium, newer Debian no OSMesa):
+# the browser that the report's page is tested in; what draws MuJoCo's tasks without a display, EGL or OSMesa; a display
+# and keys for the tests of `gipo play`.
+optional=(chromium libegl1 libgl1-mesa-dri libosmesa6 xvfb xdotool)
+wanted_optional() {
+  local package
+  for package in "${optional[@]}"; do
+    if ! installed "$package" && apt-cache show "$package" >/dev/null 2>&1; then echo "$package"; fi
+  done
 }
 
 install_packages() {
-  local missing=() package as_root=()
+  local missing=() wanted=() package as_root=()
   for package in "${packages[@]}"; do
     installed "$package" || missing+=("$package")
   done
   # Another Python (pyenv, conda) will do: the system's is asked for only where none is usable.
   find_python >/dev/null || missing+=(python3 python3-venv python3-dev)
-  if ((${#missing[@]} == 0)) && [[ -z "$(wanted_browser)" ]]; then
+  mapfile -t wanted < <(wanted_optional)
+  if ((${#missing[@]} + ${#wanted[@]} == 0)); then
     say "all Debian packages are there"
     return
   fi
 
   if ((EUID != 0)); then
     if ((${#missing[@]} == 0)) && ! command -v sudo >/dev/null; then
-      say "not root and no sudo: tests that need chromium will be left out"
+      say "not root and no sudo: tests that need ${wanted[*]} will be left out"
       return
     fi
     command -v sudo >/dev/null || die "not root and no sudo; install these as root: ${missing[*]}"
     as_root=(sudo)
   fi
-  say "installing ${missing[*]} $(wanted_browser)"
+  say "installing ${missing[*]} ${wanted[*]}"
   # Another apt at work is waited for. What apt says is shown only when it fails.
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
   local log
   log="$(mktemp)"
-  if ! { "${as_root[@]}" "${apt[@]}" update &&
-    "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}" $(wanted_browser); } >"$log" 2>&1; then
+  if ! { "${as_root[@]}" "${apt[@]}" update && mapfile -t wanted < <(wanted_optional) &&
+    "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}" "${wanted[@]}"; } >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
     die "apt-get could not install ${missing[*]}"

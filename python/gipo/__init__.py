@@ -21,6 +21,7 @@ _PUBLIC = {
     "gipo.trainer": ["Trainer"],
     "gipo.evaluation": ["evaluate", "Evaluation"],
     "gipo.native": ["make_env", "make_vec"],
+    "gipo.video": ["Video"],
     "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],
     "gipo.scores": ["iqm", "aggregate", "Estimate", "performance_profile", "probability_of_improvement"],
     "gipo.grid": ["grid_study", "grid_optimum"],

@@ -29,5 +29,6 @@ from gipo.training import load as load
 from gipo.training import presets as presets
 from gipo.training import resume as resume
 from gipo.training import train as train
+from gipo.video import Video as Video
 
 __all__: list[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import tomllib
 import warnings
@@ -24,6 +25,7 @@ from gipo.runs import Record, read_jsonl, read_summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from gipo.video import Video
 
 
 class Figures(dict[str, Any]):
@@ -77,6 +79,35 @@ class Run:
     def policy(self, which: str = "last", *, update: int | None = None) -> Policy:
         """A policy of the run: "last", of its end; "best", of its best evaluation; update=N, that of a checkpoint."""
         return Policy(self.path, which if update is None else str(update))
+
+    def video(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        policy: str = "last",
+        episode: int | str = 0,
+        episodes: int = 10,
+        fps: float | None = None,
+        size: tuple[int, int] | None = None,
+        seed: int = 0,
+        sampled: bool = False,
+    ) -> Video:
+        """Draws an episode of the policy into an mp4 file, which a notebook shows. docs/video.md says what it needs.
+
+        path: the file; None: video.mp4 in the run folder. policy: "last", "best" or the update of a checkpoint.
+        episode: which of the `episodes` that `gipo eval` plays with this seed: a number, "best", "worst" or "all".
+        fps: steps of the task in a second, each drawn; None: real time. size: width and height; None: the task's own.
+        sampled: actions are sampled, not the most likely ones.
+        """
+        from gipo.video import make_video
+
+        with workers_find():
+            return make_video(
+                self.path, self.path / "video.mp4" if path is None else Path(path),
+                self.config["env"].get("python") or sys.executable,
+                {"policy": policy, "episode": episode, "episodes": episodes, "fps": fps, "seed": seed, "sampled": sampled,
+                 "size": None if size is None else "x".join(map(str, size))},
+            )
 
     def plot(self) -> Figure:
         """A figure: the training return, and how much old data still contributed. Needs matplotlib."""

@@ -542,6 +542,14 @@ def maker_of(factory, attribute, options, numbered=False):
     return make
 
 
+def env_maker(setup):
+    """A function that makes an environment of Gymnasium or of a factory, given its number among all."""
+    source, _, name = setup["id"].partition(":")
+    if source == "gymnasium":
+        return gymnasium_maker(name, setup["options"], setup["time_limit"])
+    return factory_maker(name, setup["options"])
+
+
 def is_limited(env):
     """Whether its episodes run out of time by themselves: Gymnasium's spec says so, or a wrapper like its TimeLimit."""
     if getattr(getattr(env, "spec", None), "max_episode_steps", None):
@@ -562,10 +570,7 @@ class Singles:
     """Environments of Gymnasium or of a factory, stepped one after the other."""
 
     def __init__(self, setup):
-        source, _, name = setup["id"].partition(":")
-        of_gymnasium = source == "gymnasium"
-        make = gymnasium_maker(name, setup["options"], setup["time_limit"]) if of_gymnasium else factory_maker(
-            name, setup["options"])
+        make = env_maker(setup)
         self.envs = [make(setup["first"] + i) for i in range(setup["count"])]
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
         check_space(self.observation_space, "the observation space")
@@ -575,6 +580,7 @@ class Singles:
         self.flat = self.fields.plain_shape() or "not flat"
         # The round of each environment's last reset, by which its steps are counted, and the present round.
         self.first, self.reset_at, self.round = setup["first"], [0] * setup["count"], 0
+        of_gymnasium = setup["id"].startswith("gymnasium:")
         self.engine = f"gymnasium {sys.modules['gymnasium'].__version__}" if of_gymnasium else ""
         self.limited = is_limited(self.envs[0])
 

@@ -16,6 +16,7 @@ void add_fields(nanobind::module_& module);     // observations in fields to row
 void add_policy(nanobind::module_& module);     // a trained policy
 void add_envs(nanobind::module_& module);       // the tasks, for loops of others
 void add_training(nanobind::module_& module);   // train and resume
+void add_episodes(nanobind::module_& module);   // the episodes of an evaluation
 
 nanobind::object acting_policy(SavedPolicy policy);  // as Python knows it
 

@@ -23,4 +23,5 @@ NB_MODULE(_core, m) {
   gipo::bindings::add_policy(m);
   gipo::bindings::add_envs(m);
   gipo::bindings::add_training(m);
+  gipo::bindings::add_episodes(m);
 }

@@ -11,6 +11,7 @@
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
 #include "gipo/run/export.h"
+#include "gipo/train/evaluator.h"
 
 namespace gipo::bindings {
 namespace {
@@ -50,6 +51,9 @@ class ActingPolicy {
     });
     return to_numpy(std::move(all), {rows, dims});
   }
+
+  // From here on actions are sampled as in this episode of an evaluation.
+  void begin_episode(std::uint64_t seed, std::size_t episode) { random_ = action_stream(seed, episode); }
 
   // What the distribution is made of, under the names of the exported model's outputs: logits [N, sum of choices] of
   // the categorical dimensions, mean [N, ...] and log_std of the gaussian ones.
@@ -140,6 +144,8 @@ void add_policy(nb::module_& m) {
       .def("act", &ActingPolicy::act, nb::arg("observations").noconvert(), nb::arg("deterministic"),
            nb::arg("seed").none(), nb::arg("mask").noconvert().none(),
            "Numbers of actions [N, dims] for observations [N, size]; mask [N, mask_size] of a masked policy.")
+      .def("begin_episode", &ActingPolicy::begin_episode, nb::arg("seed"), nb::arg("episode"),
+           "Samples from here on as this episode of an evaluation does.")
       .def_prop_ro(
           "mask_size",
           [](const ActingPolicy& p) {

@@ -7,11 +7,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "gipo/cli/commands.h"
+#include "gipo/cli/completion.h"
 #include "gipo/config/path_text.h"
 #include "gipo/env/mujoco/library.h"
 #include "gipo/io/number_text.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/run/version.h"
 
 // All of the command line, because each file that includes its parser takes many seconds to compile.
@@ -39,6 +43,8 @@ CLI::Validator number_in(double low, double high) {
       fmt::format("[{} - {}]", low, high));
 }
 
+constexpr char kPath[] = "PATH";
+
 // A path that a file system takes, whether or not anything is there.
 CLI::Validator path_text() {
   return CLI::Validator(
@@ -46,7 +52,17 @@ CLI::Validator path_text() {
         const std::string fault = path_fault(text);
         return fault.empty() ? fault : fmt::format("{} is not accepted: {}", shown_text(text), fault);
       },
-      "");
+      kPath);
+}
+
+// Help says PATH where the parser would say TEXT:PATH.
+void name_paths(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_name() != fmt::format("TEXT:{}", kPath)) continue;
+    option->get_validator(0)->description("");
+    option->type_name(kPath);
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) name_paths(*command);
 }
 
 // Numbers of every command, whole ones too: the parser would read 0x10 as 16 and 010 as 8.
@@ -82,6 +98,10 @@ std::string command_line(int argc, char** argv) {
   return line;
 }
 
+void in_group(const char* name, const std::vector<CLI::Option*>& options) {
+  for (CLI::Option* option : options) option->group(name);
+}
+
 void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("train", "Train a policy; writes a run folder");
   TrainArguments& a = arguments_of(c, train, chosen);
@@ -90,15 +110,19 @@ void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
                 "Preset, as in classic/stale (gipo list presets), or TOML file with options; with --set "
                 "alone, the defaults")
       ->check(path_text());
-  c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false);
-  c->add_option("--seed", a.seed, "Root seed, the same as --set run.seed=N");
-  c->add_option("--env-steps", a.env_steps,
-                "Length of the run in environment steps, the same as --set learner.env_steps=N");
-  c->add_option("--name", a.name, "Name of the run folder, the same as --set run.name=NAME");
-  c->add_flag("--dry-run", a.dry_run, "Print the resolved config, the dial and an estimate; create nothing");
-  c->add_flag("--overwrite", a.overwrite, "Remove an earlier run folder of the same name first");
-  c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout");
-  c->add_flag("--quiet", a.quiet, "No progress on stderr");
+  in_group(
+      "What to train",
+      {c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false),
+       c->add_option("--seed", a.seed, "Root seed, the same as --set run.seed=N"),
+       c->add_option("--env-steps", a.env_steps,
+                     "Length of the run in environment steps, the same as --set learner.env_steps=N")});
+  in_group("Where it goes",
+           {c->add_option("--name", a.name, "Name of the run folder, the same as --set run.name=NAME"),
+            c->add_flag("--overwrite", a.overwrite, "Remove an earlier run folder of the same name first")});
+  in_group("Try it first", {c->add_flag("--dry-run", a.dry_run,
+                                        "Print the resolved config, the dial and an estimate; create nothing")});
+  in_group("What it prints", {c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout"),
+                              c->add_flag("--quiet", a.quiet, "No progress on stderr")});
 }
 
 void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
@@ -112,20 +136,42 @@ void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
   c->add_flag("--quiet", a.quiet, "No progress on stderr");
 }
 
-void add_policy(CLI::App* c, std::string& policy) {
-  c->add_option("--policy", policy,
-                "Which policy of the run: last, best (of its evaluations), or the number of a checkpoint");
+CLI::Option* add_policy(CLI::App* c, std::string& policy) {
+  return c->add_option("--policy", policy,
+                       "Which policy of the run: last, best (of its evaluations), or the number of a checkpoint");
+}
+
+// What `eval` and `play` share.
+constexpr char kPlayed[] = "What is played", kDrawn[] = "What is drawn";
+void add_scene(CLI::App* c, SceneArguments& a) {
+  c->add_option("run", a.run, "Run folder")->required()->check(path_text());
+  in_group(kPlayed, {add_policy(c, a.policy), c->add_option("--seed", a.seed, "Seed of the episodes"),
+                     c->add_flag("--sampled", a.sampled, "Sample actions instead of taking the most likely")});
+  in_group(kDrawn, {c->add_option("--size", a.size, "Size of the picture, WIDTHxHEIGHT; the task's own unless given"),
+                    c->add_option("--fps", a.fps, "Steps of the task in a second, each drawn; real time unless given")
+                        ->check(number_in(0.1, 1000))});
 }
 
 void add_eval(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("eval", "Play episodes with the policy of a run");
   EvalArguments& a = arguments_of(c, eval, chosen);
-  c->add_option("run", a.run, "Run folder")->required()->check(path_text());
-  add_policy(c, a.policy);
-  c->add_option("--episodes", a.episodes, "Episodes to play")->check(CLI::Range(1, 1000000));
-  c->add_option("--seed", a.seed, "Seed of the episodes");
-  c->add_flag("--sampled", a.sampled, "Sample actions instead of taking the most likely");
+  add_scene(c, a);
+  in_group(kPlayed, {c->add_option("--episodes", a.episodes, "Episodes to play; 100, with --video 10")
+                         ->check(CLI::Range(1, 1000000))});
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
+  CLI::Option* video = c->add_option("--video", a.video, "Also draw an episode into this file, NAME.mp4; docs/video.md")
+                           ->check(path_text());
+  CLI::Option* episode = c->add_option("--episode", a.episode,
+                                       "Which of them to draw: a number from 0, best, worst or all; 0 unless given");
+  for (CLI::Option* option : {episode, c->get_option("--size"), c->get_option("--fps")}) option->needs(video);
+  in_group(kDrawn, {video, episode});
+}
+
+void add_play(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("play", "Watch the policy of a run in a window");
+  PlayArguments& a = arguments_of(c, play, chosen);
+  add_scene(c, a);
+  in_group(kPlayed, {c->add_option("--episode", a.episode, "Number of the first episode; 0 unless given")});
 }
 
 void add_doctor(CLI::App& app, Chosen& chosen) {
@@ -306,6 +352,65 @@ void add_export(CLI::App& app, Chosen& chosen) {
   add_policy(c, a.policy);
 }
 
+// What shells complete of a command, and of those below it.
+void collect(const CLI::App& app, const std::string& path, std::vector<CompletedCommand>& commands) {
+  const auto value_of = [](const CLI::Option& option) -> CompletedValue {
+    using Kind = CompletedValue::Kind;
+    const std::string type = option.get_type_name();
+    if (option.get_items_expected_max() == 0) return {Kind::kNone};
+    if (type == kPath) return {Kind::kPath};
+    if (option.check_lname("set")) {
+      CompletedValue keys{Kind::kChoice};
+      for (const OptionGroup<Config>& group : option_table()) {
+        for (const OptionInfo& o : group.options) keys.choices.push_back(o.key + "=");
+      }
+      return keys;
+    }
+    const std::size_t begin = type.find('{'), end = type.find('}');  // as CLI::IsMember describes itself
+    if (begin == type.npos || end == type.npos) return {Kind::kText};
+    return {Kind::kChoice, CLI::detail::split(type.substr(begin + 1, end - begin - 1), ',')};
+  };
+  CompletedCommand command{path, app.get_description(), {}, {}};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional() && command.place.kind == CompletedValue::Kind::kNone)
+      command.place = value_of(*option);
+    for (const std::string& name : option->get_lnames()) {
+      command.options.push_back({"--" + name, option->get_description(), value_of(*option)});
+    }
+  }
+  commands.push_back(std::move(command));
+  for (const CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; })) {
+    collect(*below, path + (path.empty() ? "" : " ") + below->get_name(), commands);
+  }
+}
+
+void add_completion(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("completion", "Print what a shell needs to complete these commands");
+  const auto shell = std::make_shared<std::string>();
+  c->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  c->callback([&app, &chosen, shell] {
+    std::vector<CompletedCommand> commands;
+    collect(app, "", commands);
+    chosen = [script = completion_script(*shell, commands)] {
+      fmt::print("{}", script);
+      return kDone;
+    };
+  });
+}
+
+// The commands in `gipo --help`, by what one wants to do.
+void group_commands(CLI::App& app) {
+  const std::pair<const char*, std::vector<const char*>> groups[] = {
+      {"Train a policy", {"train", "resume"}},
+      {"Look at a run", {"watch", "eval", "play", "doctor", "export"}},
+      {"Compare methods over many runs", {"suite", "tune", "report", "aggregate"}},
+      {"Numbers without training", {"study", "certify"}},
+      {"This program and machine", {"list", "bench", "completion"}}};
+  for (const auto& [group, names] : groups) {
+    for (const char* name : names) app.get_subcommand(name)->group(group);
+  }
+}
+
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
@@ -320,17 +425,21 @@ int run_command_line(int argc, char** argv) {
   add_train(app, typed, chosen);
   add_resume(app, typed, chosen);
   add_eval(app, chosen);
+  add_play(app, chosen);
   add_doctor(app, chosen);
-  add_bench(app, chosen);
-  add_list(app, chosen);
-  add_aggregate(app, chosen);
-  add_study(app, chosen);
-  add_certify(app, chosen);
+  add_export(app, chosen);
   add_suite(app, chosen);
   add_tune(app, chosen);
   add_report(app, chosen);
   add_watch(app, chosen);
-  add_export(app, chosen);
+  add_aggregate(app, chosen);
+  add_study(app, chosen);
+  add_certify(app, chosen);
+  add_list(app, chosen);
+  add_bench(app, chosen);
+  add_completion(app, chosen);
+  group_commands(app);
+  name_paths(app);
   refuse_other_bases(app);
   try {
     app.parse(argc, argv);

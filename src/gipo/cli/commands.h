@@ -33,13 +33,23 @@ struct ResumeArguments {
 };
 int resume(const ResumeArguments& arguments);
 
-struct EvalArguments {
-  std::string run, policy = "last";
-  std::int64_t episodes = 100;
+// What is drawn of a run's policy. What is not given is chosen by the Python package.
+struct SceneArguments {
+  std::string run, policy = "last", episode, size;
+  std::optional<double> fps;
   std::uint64_t seed = 0;
-  bool json = false, sampled = false;
+  bool sampled = false;
+};
+struct PlayArguments : SceneArguments {};
+int play(const PlayArguments& arguments);
+
+struct EvalArguments : SceneArguments {
+  std::optional<std::int64_t> episodes;
+  std::string video;  // file to draw into; empty: nothing is drawn
+  bool json = false;
 };
 int eval(const EvalArguments& arguments);
+int video(const EvalArguments& arguments);
 
 struct DoctorArguments {
   std::string run;

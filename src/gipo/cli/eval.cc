@@ -1,24 +1,19 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "gipo/cli/commands.h"
-#include "gipo/core/error.h"
-#include "gipo/io/files.h"
-#include "gipo/plan/plan.h"
-#include "gipo/run/export.h"
+#include "gipo/run/trained_run.h"
 #include "gipo/train/evaluator.h"
 
 namespace gipo::cli {
 
 int eval(const EvalArguments& a) {
-  if (!std::filesystem::is_directory(a.run)) throw Error(fmt::format("{}: no such run folder", a.run));
-  const Plan plan = make_plan(load_config(a.run + "/config.toml"));
-  const std::string path = policy_path(a.run, a.policy);
-  const Weights weights = weights_from_safetensors(plan.model, read_file(path), path);
-  const Evaluation evaluation = evaluate(
-      plan.model, weights, {plan.env, plan.config.env, plan.config.env_options, a.episodes, a.seed, !a.sampled});
+  if (!a.video.empty()) return video(a);
+  const auto [plan, weights] = load_trained_run(a.run, a.policy);
+  const Evaluation evaluation =
+      evaluate(plan.model, weights,
+               {plan.env, plan.config.env, plan.config.env_options, a.episodes.value_or(100), a.seed, !a.sampled});
   const ReturnStats& result = evaluation.returns;
   std::string faults;
   for (const auto& [name, count] : evaluation.faults) faults += fmt::format(" {} {}", name, count);

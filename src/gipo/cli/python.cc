@@ -32,7 +32,7 @@ void become(const std::string& python, const std::string& module, const std::vec
 }
 
 RunError cannot_start(const std::string& python) {
-  return RunError(fmt::format("cannot start {}: set GIPO_PYTHON to a Python that has matplotlib", python));
+  return RunError(fmt::format("cannot start {}: set GIPO_PYTHON to a Python that has the package gipo", python));
 }
 
 }  // namespace
@@ -43,8 +43,9 @@ void become_python(const std::string& module, const std::vector<std::string>& ar
   throw cannot_start(python);
 }
 
-int run_python(const std::string& module, const std::vector<std::string>& arguments, const std::string& input) {
-  const std::string python = find_python();
+int run_python(const std::string& module, const std::vector<std::string>& arguments, const std::string& input,
+               const std::string& chosen) {
+  const std::string python = find_python(chosen);
   // A file rather than a pipe: neither side waits for the other.
   std::FILE* in = std::tmpfile();
   if (!in) throw RunError("cannot make a temporary file");

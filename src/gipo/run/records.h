@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gipo/env/env.h"
 
@@ -36,10 +37,18 @@ struct ReturnStats {
 // Success may be left out; an episode of which it is not known does not count.
 ReturnStats return_stats(std::span<const double> returns, std::span<const Success> success = {});
 
+// One episode of an evaluation. start_seed and action_stream (train/evaluator.h) say what it was played from.
+struct PlayedEpisode {
+  double episode_return = 0;
+  std::int64_t length = 0;
+  std::uint64_t seed = 0;  // of the evaluation, or another where the episode was played again
+};
+
 struct Evaluation {
   ReturnStats returns;
   FaultCounts faults;      // episodes that were played again, by the name of what was wrong with them
   std::string last_fault;  // in words
+  std::vector<PlayedEpisode> played;
 };
 
 // The best evaluation of a run so far, the first of equals.

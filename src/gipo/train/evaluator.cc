@@ -14,6 +14,8 @@
 namespace gipo {
 namespace {
 
+std::size_t places_of(const EvalTask& task) { return task.apart ? 1 : evaluated_together(task.episodes); }
+
 // The episodes of one evaluation: one environment per place; a place whose episode ends takes the next one, until none
 // is left.
 class Evaluator {
@@ -23,15 +25,14 @@ class Evaluator {
         weights_(weights),
         task_(task),
         episodes_(static_cast<std::size_t>(task.episodes)),
-        returns_(episodes_),
         success_(episodes_),
-        policy_(make_policy<float>(model, {evaluated_together(task.episodes)})),
-        observer_(model.fields, evaluated_together(task.episodes)),
-        action_(evaluated_together(task.episodes) * model.distribution.dims()),
+        policy_(make_policy<float>(model, {places_of(task)})),
+        observer_(model.fields, places_of(task)),
+        action_(places_of(task) * model.distribution.dims()),
         log_prob_(action_.size()) {
+    found_.played.resize(episodes_);
     for (std::unique_ptr<Env>& env :
-         make_envs(task.spec, task.env, task.env_options,
-                   {evaluated_together(task.episodes), evaluation_workers(), false, task.stop})) {
+         make_envs(task.spec, task.env, task.env_options, {places_of(task), evaluation_workers(), false, task.stop})) {
       places_.push_back({std::move(env), RandomStream(), std::vector<double>(model.distribution.dims())});
     }
   }
@@ -45,7 +46,9 @@ class Evaluator {
       for (std::size_t i = 0; i < places_.size(); ++i) step(i);
       close_up();
     }
-    found_.returns = return_stats(returns_, success_);
+    std::vector<double> returns;
+    for (const PlayedEpisode& e : found_.played) returns.push_back(e.episode_return);
+    found_.returns = return_stats(returns, success_);
     return std::move(found_);
   }
 
@@ -62,13 +65,13 @@ class Evaluator {
     if (episode != place.episode) place.faults = 0;
     place.episode = episode;
     place.length = 0;
-    returns_[episode] = 0;
     success_[episode] = {};
     // Begun again, an episode has another start.
     const std::uint64_t seed =
         place.faults == 0 ? task_.seed : derive_seed(task_.seed, "again", static_cast<std::uint64_t>(place.faults));
-    place.env->reset(derive_seed(seed, "eval", episode));
-    place.random = RandomStream::derive(seed, "eval-action", episode);
+    found_.played[episode] = {0, 0, seed};
+    place.env->reset(start_seed(seed, episode));
+    place.random = action_stream(seed, episode);
   }
 
   // The places that still play stand together, as rows of the observer too.
@@ -122,9 +125,10 @@ class Evaluator {
     observe(i);
     const Fault fault = find_fault(result, static_cast<float>(result.reward), observer_.finite(i));
     if (fault) return begin_again(place, fault);
-    returns_[place.episode] += result.reward;
+    PlayedEpisode& played = found_.played[place.episode];
+    played.episode_return += result.reward;
     success_[place.episode].add(result);
-    ++place.length;
+    played.length = ++place.length;
     if (!result.terminated && !result.truncated) return;
     if (next_ < episodes_) {
       begin(place, next_++);
@@ -151,7 +155,6 @@ class Evaluator {
   const std::size_t episodes_;
   std::size_t next_ = 0;
   std::vector<Place> places_;
-  std::vector<double> returns_;   // [episodes]
   std::vector<Success> success_;  // [episodes]
   Evaluation found_;
   std::unique_ptr<Policy<float>> policy_;
@@ -161,6 +164,11 @@ class Evaluator {
 };
 
 }  // namespace
+
+std::uint64_t start_seed(std::uint64_t seed, std::size_t episode) { return derive_seed(seed, "eval", episode); }
+RandomStream action_stream(std::uint64_t seed, std::size_t episode) {
+  return RandomStream::derive(seed, "eval-action", episode);
+}
 
 Evaluation evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task) {
   return Evaluator(model, weights, task).play();

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "gipo/core/random.h"
 #include "gipo/policy/weights.h"
 #include "gipo/run/records.h"
 
@@ -14,10 +16,17 @@ struct EvalTask {
   EnvOptions env;
   OptionValues env_options;
   std::int64_t episodes = 1;
-  std::uint64_t seed = 0;  // episode k starts from the stream derived from (seed, "eval", k)
+  std::uint64_t seed = 0;  // see start_seed
   bool greedy = true;      // the most likely action, or a sampled one
   const Stop* stop = nullptr;
+  // One episode after the other. Inference on many rows at once may round a row otherwise than on that row alone, so that
+  // only these can be played again by themselves, to the last bit.
+  bool apart = false;
 };
+
+// What episode k of an evaluation starts from, and where its actions come from where they are sampled.
+std::uint64_t start_seed(std::uint64_t seed, std::size_t episode);
+RandomStream action_stream(std::uint64_t seed, std::size_t episode);
 
 // Plays whole episodes with fixed weights. One in which the environment gave what is no number, or broke down, does not
 // count: it is played again from another start. Throws RunError, naming the environment, where that goes on; and

@@ -138,6 +138,14 @@ bool is_bridged(const std::string& id) {
   return id.starts_with("gymnasium:") || id.starts_with("python:") || id.starts_with("envpool:");
 }
 
+std::string worker_setup(const EnvOptions& env, const OptionValues& options) {
+  return setup_json(env, options, 1).dump();
+}
+
+std::int64_t worker_seed(std::uint64_t root, std::uint64_t incarnation) {
+  return static_cast<std::int64_t>(derive_seed(root, "worker", incarnation) >> 33);
+}
+
 EnvSpec bridged_spec(const EnvOptions& env, const OptionValues& options) {
   static std::mutex mutex;
   static std::map<std::string, EnvSpec> known;
@@ -202,10 +210,8 @@ void Bridge::start(Worker& worker) {
   worker.rounds_before = worker.rounds;
 }
 
-// 31 bits, as any package takes.
 void Bridge::write_seed(Worker& worker, std::size_t slot) {
-  worker.slots.seed()[slot] =
-      static_cast<std::int64_t>(derive_seed(worker.roots[slot], "worker", worker.incarnation) >> 33);
+  worker.slots.seed()[slot] = worker_seed(worker.roots[slot], worker.incarnation);
 }
 
 void Bridge::seed(const Place& place, std::uint64_t root) {

@@ -17,6 +17,11 @@ class WorkerProcess;
 // envpool:ID.
 bool is_bridged(const std::string& id);
 
+// What a worker is told of the environments that it makes, as JSON.
+std::string worker_setup(const EnvOptions& env, const OptionValues& options);
+// What an environment of a worker is reset with, where reset was given `root`. 31 bits, as any package takes.
+std::int64_t worker_seed(std::uint64_t root, std::uint64_t incarnation = 0);
+
 // Asks a worker, which makes one environment and tries it out: a reset and a step. Throws Error, with the traceback
 // where it is the environment's own code that fails. The same question is asked once in a process.
 EnvSpec bridged_spec(const EnvOptions& env, const OptionValues& options);
