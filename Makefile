@@ -21,6 +21,7 @@ define run_release
 @ctest --preset release -j $(JOBS)
 endef
 define run_python
+@scripts/setup.sh --docs
 @$(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist worksteal
 endef
 define run_asan
@@ -33,7 +34,7 @@ $(call build,tsan)
 endef
 
 .PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-emulated fuzz bench \
-  peers lint format clean
+  peers docs lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -95,6 +96,11 @@ peers: setup  ## gipo beside other trainers on the same work, a table; PEERS: ar
 	@scripts/setup.sh --peers || echo 'peers: RLtools will be missing without OpenBLAS; going on' >&2
 	@bench/peers/setup.sh
 	@$(PYTHON) bench/peers/run.py $(PEERS)
+
+docs:  ## the documentation as a site with search, in build/site
+	@scripts/setup.sh --docs
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	@echo 'docs: build/site; to read it with search: $(PYTHON) -m http.server -d build/site'
 
 # Without precompiled headers, which clang-tidy cannot read: they are g++'s.
 SOURCES = $(shell find src tests bench -name '*.cc' -o -name '*.h' | sort)

@@ -6,6 +6,7 @@
 #   scripts/setup.sh --lint        clang-format and clang-tidy as well
 #   scripts/setup.sh --fuzz        clang and libFuzzer as well
 #   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
+#   scripts/setup.sh --docs        mkdocs as well, for the site
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -28,9 +29,10 @@ for argument in "$@"; do
       tools+=(clang++)
       ;;
     --peers) packages+=(libopenblas-dev) ;;
+    --docs) requirements+=(requirements-docs) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
     *)
-      echo "setup: unknown argument $argument; known: --lint, --fuzz, --peers, --metaworld" >&2
+      echo "setup: unknown argument $argument; known: --lint, --fuzz, --peers, --docs, --metaworld" >&2
       exit 2
       ;;
   esac
