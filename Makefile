@@ -102,14 +102,14 @@ docs:  ## the documentation as a site with search, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 	@echo 'docs: build/site; to read it with search: $(PYTHON) -m http.server -d build/site'
 
-# Without precompiled headers, which clang-tidy cannot read: they are g++'s.
-SOURCES = $(shell find src tests bench -name '*.cc' -o -name '*.h' | sort)
+# Without precompiled headers, which clang-tidy cannot read: they are g++'s. Each source by itself, as it is read.
+SOURCES = $(shell find src tests bench examples -name '*.cc' -o -name '*.h' | sort)
 
 lint:  ## clang-format and clang-tidy, without changing anything
 	@scripts/setup.sh --lint
 	@clang-format --dry-run -Werror $(SOURCES)
 	@cmake --preset release -B build/lint --log-level=WARNING -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
-	  -DGIPO_BENCH=ON >/dev/null
+	  -DGIPO_BENCH=ON -DGIPO_UNITY=OFF >/dev/null
 	@run-clang-tidy -quiet -p build/lint -j $(JOBS) '/(src/gipo|tests|bench)/.*\.cc$$'
 
 format:  ## clang-format everything in place
