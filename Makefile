@@ -45,8 +45,9 @@ setup:  ## install what is missing: Debian packages and .venv
 build: setup  ## release build in build/release
 	$(call build,release)
 
-demo: setup  ## GIPO, SAPO and PPO learn CartPole from stale replay; a table and a figure
-	$(call build,release,--target gipo)
+demo:  ## GIPO, SAPO and PPO learn CartPole from stale replay; a table and a figure
+	@scripts/setup.sh --demo
+	$(call build,demo)
 	@$(PYTHON) -m gipo.demo
 
 # One after the other: each has all cores, and the first failure is the last thing printed.
