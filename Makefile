@@ -21,6 +21,7 @@ define run_release
 @ctest --preset release -j $(JOBS)
 endef
 define run_python
+@scripts/setup.sh --docs
 @$(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist worksteal
 endef
 define run_asan
@@ -33,7 +34,7 @@ $(call build,tsan)
 endef
 
 .PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-emulated fuzz bench \
-  peers lint format clean
+  peers docs lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -44,8 +45,9 @@ setup:  ## install what is missing: Debian packages and .venv
 build: setup  ## release build in build/release
 	$(call build,release)
 
-demo: setup  ## GIPO, SAPO and PPO learn CartPole from stale replay; a table and a figure
-	$(call build,release,--target gipo)
+demo:  ## GIPO, SAPO and PPO learn CartPole from stale replay; a table and a figure
+	@scripts/setup.sh --demo
+	$(call build,demo)
 	@$(PYTHON) -m gipo.demo
 
 # One after the other: each has all cores, and the first failure is the last thing printed.
@@ -96,14 +98,19 @@ peers: setup  ## gipo beside other trainers on the same work, a table; PEERS: ar
 	@bench/peers/setup.sh
 	@$(PYTHON) bench/peers/run.py $(PEERS)
 
-# Without precompiled headers, which clang-tidy cannot read: they are g++'s.
-SOURCES = $(shell find src tests bench -name '*.cc' -o -name '*.h' | sort)
+docs:  ## the documentation as a site with search, in build/site
+	@scripts/setup.sh --docs
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	@echo 'docs: build/site; to read it with search: $(PYTHON) -m http.server -d build/site'
+
+# Without precompiled headers, which clang-tidy cannot read: they are g++'s. Each source by itself, as it is read.
+SOURCES = $(shell find src tests bench examples -name '*.cc' -o -name '*.h' | sort)
 
 lint:  ## clang-format and clang-tidy, without changing anything
 	@scripts/setup.sh --lint
 	@clang-format --dry-run -Werror $(SOURCES)
 	@cmake --preset release -B build/lint --log-level=WARNING -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
-	  -DGIPO_BENCH=ON >/dev/null
+	  -DGIPO_BENCH=ON -DGIPO_UNITY=OFF >/dev/null
 	@run-clang-tidy -quiet -p build/lint -j $(JOBS) '/(src/gipo|tests|bench)/.*\.cc$$'
 
 format:  ## clang-format everything in place

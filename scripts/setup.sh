@@ -3,9 +3,11 @@
 # a Python environment in .venv. Safe to run again; with nothing missing it changes nothing.
 #
 #   scripts/setup.sh               all that `make demo` and `make test` need
+#   scripts/setup.sh --demo        only what `make demo` needs: nothing that is for tests
 #   scripts/setup.sh --lint        clang-format and clang-tidy as well
 #   scripts/setup.sh --fuzz        clang and libFuzzer as well
 #   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
+#   scripts/setup.sh --docs        mkdocs as well, for the site
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,12 +15,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 packages=(
   g++ cmake ninja-build make pkg-config
   libeigen3-dev librandom123-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev libboost-dev
-  libgtest-dev libbenchmark-dev
 )
+for_tests=(libgtest-dev libbenchmark-dev)
 tools=(c++ cmake ninja make)
 requirements=(requirements)
 for argument in "$@"; do
   case "$argument" in
+    --demo)
+      for_tests=()
+      requirements=(requirements-demo)
+      ;;
     --lint)
       packages+=(clang-format clang-tidy)
       tools+=(clang-format clang-tidy)
@@ -28,13 +34,15 @@ for argument in "$@"; do
       tools+=(clang++)
       ;;
     --peers) packages+=(libopenblas-dev) ;;
+    --docs) requirements+=(requirements-docs) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
     *)
-      echo "setup: unknown argument $argument; known: --lint, --fuzz, --peers, --metaworld" >&2
+      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --metaworld" >&2
       exit 2
       ;;
   esac
 done
+packages+=("${for_tests[@]}")
 
 say() { echo "setup: $*"; }
 die() {
@@ -64,11 +72,12 @@ installed() {
 }
 
 # What is of use but not needed, where it is not there but apt has it (Ubuntu has no chromium, newer Debian no OSMesa):
-# the browser that the report's page is tested in; what draws MuJoCo's tasks without a display, EGL or OSMesa; a display
-# and keys for the tests of `gipo play`.
+# the browser that pages are tested in; what draws MuJoCo's tasks without a display, EGL or OSMesa; a display and keys for
+# the tests of `gipo play`.
 optional=(chromium libegl1 libgl1-mesa-dri libosmesa6 xvfb xdotool)
 wanted_optional() {
   local package
+  ((${#for_tests[@]})) || return 0
   for package in "${optional[@]}"; do
     if ! installed "$package" && apt-cache show "$package" >/dev/null 2>&1; then echo "$package"; fi
   done
@@ -121,6 +130,15 @@ check_tools() {
   say "the tools are there; going on"
 }
 
+# The lines of a file of requirements; those of the demo are some of the first one's.
+lines_of() {
+  if [[ "$1" == requirements-demo ]]; then
+    grep -E '^(gymnasium|matplotlib|mujoco|numpy|tensorboard)\b' scripts/requirements.txt
+  else
+    cat "scripts/$1.txt"
+  fi
+}
+
 make_environment() {
   local venv_python=.venv/bin/python python wanted name stamp
   if ! "$venv_python" -m pip --version >/dev/null 2>&1; then
@@ -131,13 +149,13 @@ make_environment() {
 
   for name in "${requirements[@]}"; do
     stamp=".venv/$name.sha256"
-    wanted="$(sha256sum <"scripts/$name.txt")"
+    wanted="$(lines_of "$name" | sha256sum)"
     if [[ -f "$stamp" && "$(<"$stamp")" == "$wanted" ]]; then
-      say "the Python packages of scripts/$name.txt are there"
+      say "the Python packages of $name are there"
       continue
     fi
-    say "installing the Python packages of scripts/$name.txt into .venv"
-    "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input -r "scripts/$name.txt"
+    say "installing the Python packages of $name into .venv"
+    "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input -r <(lines_of "$name")
     echo "$wanted" >"$stamp"
   done
 }

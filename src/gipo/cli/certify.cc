@@ -35,7 +35,7 @@ CertificateInputs inputs(const CertifyArguments& a) {
   return in;
 }
 
-Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
+Json number_or_null(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
 
 struct Line {
   const char *key, *meaning, *equation;
@@ -86,7 +86,7 @@ int certify(const CertifyArguments& a) {
   Table table;
   for (const auto& [name, value] : out.items()) table.push_back({name, value.dump(), "", "given or measured"});
   for (const Line& l : lines(a, in)) {
-    out[l.key] = number(l.value);
+    out[l.key] = number_or_null(l.value);
     equations[l.key] = l.equation;
     const std::string value = std::isnan(l.value) ? "none" : fmt::format("{:.8g}", l.value);
     table.push_back({l.key, value, l.equation, l.meaning});

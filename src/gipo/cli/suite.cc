@@ -31,11 +31,11 @@ int dry_run(const Suite& suite, const std::vector<RunView>& views, const SuiteAr
     total += seconds[key];
     if (views[i].state == State::kWaiting) left += seconds[key];
     rows.push_back({{"name", r.plan.name},
-                    {"state", in_words(views[i].state)},
+                    {"state", state_in_words(views[i].state)},
                     {"updates", r.plan.config.learner.updates},
                     {"env_steps", r.plan.total_env_steps()},
                     {"estimated_seconds", seconds[key]}});
-    table.push_back({r.plan.name, in_words(views[i].state), fmt::format("{}", r.plan.config.learner.updates),
+    table.push_back({r.plan.name, state_in_words(views[i].state), fmt::format("{}", r.plan.config.learner.updates),
                      fmt::format("{}", r.plan.total_env_steps()), in_time(seconds[key])});
   }
   if (a.json) {
@@ -58,7 +58,7 @@ int report(const Suite& suite, const std::vector<RunView>& views, bool json) {
   if (json) {
     Json rows = Json::parse(results_json(suite));
     for (std::size_t i = 0; i < views.size(); ++i) {
-      rows[i]["state"] = in_words(views[i].state);
+      rows[i]["state"] = state_in_words(views[i].state);
       rows[i]["run_dir"] = suite.runs[i].plan.run_dir;
       if (!views[i].why.empty()) rows[i]["why"] = views[i].why;
     }

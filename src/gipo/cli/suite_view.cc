@@ -18,7 +18,7 @@ namespace {
 
 using State = RunView::State;
 
-constexpr double kTerminalInterval = 0.2, kPlainInterval = 10;  // seconds
+constexpr double kTerminalSeconds = 0.2, kPlainSeconds = 10;
 
 std::atomic<int> signals{0};
 extern "C" void on_suite_signal(int) { signals.fetch_add(1); }
@@ -44,7 +44,7 @@ void SuiteView::listen_for_signals() {
 void SuiteView::tick(const std::vector<RunView>& runs) {
   const double done = updates_of(runs), time = steady_time();
   if (start_ < 0) start_ = time, done_before_ = done;
-  if (quiet_ || time - shown_ < (terminal_ ? kTerminalInterval : kPlainInterval)) return;
+  if (quiet_ || time - shown_ < (terminal_ ? kTerminalSeconds : kPlainSeconds)) return;
   shown_ = time;
   std::map<State, int> count;
   std::string names;
@@ -90,7 +90,7 @@ double SuiteView::updates_of(const std::vector<RunView>& runs) const {
   return sum;
 }
 
-const char* in_words(State state) {
+const char* state_in_words(State state) {
   if (state == State::kDone) return "done";
   if (state == State::kFailed) return "failed";
   return state == State::kRunning ? "running" : "waiting";

@@ -32,7 +32,7 @@ class SuiteView {
   bool open_ = false;
 };
 
-const char* in_words(RunView::State state);
+const char* state_in_words(RunView::State state);
 // What --jobs says; 0: as many as there are cores.
 int runs_at_a_time(int jobs);
 

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kFormat = 6;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::uint64_t kMostManifestBytes = 64 * 1024;
-constexpr int kMostDepth = 8;
+constexpr int kMostManifestDepth = 8;
 constexpr const char* kState = "state.json";
 constexpr std::uint64_t kMostStateBytes = 1024 * 1024;  // beyond it nothing is kept: it is none
 
@@ -193,7 +193,7 @@ Checkpoint find_checkpoint(const std::string& path) {
   const std::string text = read_file(manifest_path, kMostManifestBytes);
   // Copying or writing a value that is nested too deep would take the stack with it.
   const auto shallow = [&](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kMostDepth) damaged("manifest.json is not a manifest");
+    if (depth > kMostManifestDepth) damaged("manifest.json is not a manifest");
     return true;
   };
   const Json manifest = Json::parse(text, shallow, false);

@@ -56,7 +56,7 @@ void check_whole(ScoreTable& table, const std::string& name) {
   }
 }
 
-double number_of(const Json& value, const std::string& where) {
+double number_in(const Json& value, const std::string& where) {
   if (!value.is_number()) throw Error(fmt::format("{}: wanted a number", where));
   return value.get<double>();
 }
@@ -75,7 +75,7 @@ void read_scales(const Json& scales, ScoreFile& file, const std::string& name) {
       throw Error(where + ": missing; every task needs {\"random\": ..., \"reference\": ...}");
     const Json& scale = object_of(scales[task], where);
     if (!scale.contains("random") || !scale.contains("reference")) throw Error(where + ": wanted random and reference");
-    file.scales[t] = {number_of(scale["random"], where), number_of(scale["reference"], where)};
+    file.scales[t] = {number_in(scale["random"], where), number_in(scale["reference"], where)};
   }
   for (const auto& [task, value] : scales.items()) {
     const auto& known = file.table.tasks;
@@ -98,7 +98,7 @@ ScoreFile read_json(std::string_view text, const std::string& name) {
     for (const auto& [task, runs] : object_of(tasks, fmt::format("{}: scores: {}", name, method)).items()) {
       const std::string where = fmt::format("{}: scores: {}: {}", name, method, task);
       if (!runs.is_array()) throw Error(where + ": wanted a list of numbers, one per run");
-      for (const Json& score : runs) add(file.table, method, task, number_of(score, where), where);
+      for (const Json& score : runs) add(file.table, method, task, number_in(score, where), where);
     }
   }
   check_whole(file.table, name);

@@ -4,7 +4,7 @@
 
 #include "gipo/env/classic/classic_env.h"
 
-namespace gipo {
+namespace gipo::acrobot {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
@@ -101,4 +101,4 @@ class Acrobot final : public ClassicEnv<4> {
 const RegisterEnv kRegistered{acrobot_spec(), [] { return std::make_unique<Acrobot>(); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::acrobot

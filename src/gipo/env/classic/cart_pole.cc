@@ -3,7 +3,7 @@
 
 #include "gipo/env/classic/classic_env.h"
 
-namespace gipo {
+namespace gipo::cart_pole {
 namespace {
 
 constexpr double kGravity = 9.8;
@@ -63,4 +63,4 @@ class CartPole final : public ClassicEnv<4> {
 const RegisterEnv kRegistered{cart_pole_spec(), [] { return std::make_unique<CartPole>(); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::cart_pole

@@ -3,7 +3,7 @@
 
 #include "gipo/env/classic/classic_env.h"
 
-namespace gipo {
+namespace gipo::mountain_car {
 namespace {
 
 constexpr double kForce = 0.001;
@@ -43,4 +43,4 @@ class MountainCar final : public ClassicEnv<2> {
 const RegisterEnv kRegistered{mountain_car_spec(), [] { return std::make_unique<MountainCar>(); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::mountain_car

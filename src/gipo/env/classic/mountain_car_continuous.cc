@@ -3,7 +3,7 @@
 
 #include "gipo/env/classic/classic_env.h"
 
-namespace gipo {
+namespace gipo::mountain_car_continuous {
 namespace {
 
 constexpr double kPower = 0.0015;
@@ -56,4 +56,4 @@ class MountainCarContinuous final : public ClassicEnv<2, float> {
 const RegisterEnv kRegistered{mountain_car_continuous_spec(), [] { return std::make_unique<MountainCarContinuous>(); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::mountain_car_continuous

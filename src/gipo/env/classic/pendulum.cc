@@ -4,7 +4,7 @@
 
 #include "gipo/env/classic/classic_env.h"
 
-namespace gipo {
+namespace gipo::pendulum {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
@@ -67,4 +67,4 @@ class Pendulum final : public ClassicEnv<2> {
 const RegisterEnv kRegistered{pendulum_spec(), [] { return std::make_unique<Pendulum>(); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::pendulum

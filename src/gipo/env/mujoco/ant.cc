@@ -3,7 +3,7 @@
 
 #include "gipo/env/mujoco/mujoco_env.h"
 
-namespace gipo {
+namespace gipo::ant {
 namespace {
 
 using namespace task;
@@ -88,4 +88,4 @@ class Ant final : public MujocoEnv {
 const RegisterEnv kRegistered{ant_spec(), [](const OptionValues& o) { return std::make_unique<Ant>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::ant

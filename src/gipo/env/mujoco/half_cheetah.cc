@@ -1,6 +1,6 @@
 #include "gipo/env/mujoco/mujoco_env.h"
 
-namespace gipo {
+namespace gipo::half_cheetah {
 namespace {
 
 using namespace task;
@@ -48,4 +48,4 @@ const RegisterEnv kRegistered{half_cheetah_spec(),
                               [](const OptionValues& o) { return std::make_unique<HalfCheetah>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::half_cheetah

@@ -3,7 +3,7 @@
 
 #include "gipo/env/mujoco/planar_walker_env.h"
 
-namespace gipo {
+namespace gipo::hopper {
 namespace {
 
 using namespace task;
@@ -46,4 +46,4 @@ class Hopper final : public PlanarWalkerEnv {
 const RegisterEnv kRegistered{hopper_spec(), [](const OptionValues& o) { return std::make_unique<Hopper>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::hopper

@@ -2,7 +2,7 @@
 
 #include "gipo/env/mujoco/humanoid_env.h"
 
-namespace gipo {
+namespace gipo::humanoid {
 namespace {
 
 using namespace task;
@@ -68,4 +68,4 @@ class Humanoid final : public HumanoidEnv {
 const RegisterEnv kRegistered{humanoid_spec(), [](const OptionValues& o) { return std::make_unique<Humanoid>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::humanoid

@@ -2,7 +2,7 @@
 
 #include "gipo/env/mujoco/humanoid_env.h"
 
-namespace gipo {
+namespace gipo::humanoid_standup {
 namespace {
 
 using namespace task;
@@ -46,4 +46,4 @@ const RegisterEnv kRegistered{humanoid_standup_spec(),
                               [](const OptionValues& o) { return std::make_unique<HumanoidStandup>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::humanoid_standup

@@ -3,7 +3,7 @@
 
 #include "gipo/env/mujoco/mujoco_env.h"
 
-namespace gipo {
+namespace gipo::inverted_double_pendulum {
 namespace {
 
 using namespace task;
@@ -63,4 +63,4 @@ const RegisterEnv kRegistered{inverted_double_pendulum_spec(),
                               [](const OptionValues& o) { return std::make_unique<InvertedDoublePendulum>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::inverted_double_pendulum

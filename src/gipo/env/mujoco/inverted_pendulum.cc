@@ -2,7 +2,7 @@
 
 #include "gipo/env/mujoco/mujoco_env.h"
 
-namespace gipo {
+namespace gipo::inverted_pendulum {
 namespace {
 
 using namespace task;
@@ -43,4 +43,4 @@ const RegisterEnv kRegistered{inverted_pendulum_spec(),
                               [](const OptionValues& o) { return std::make_unique<InvertedPendulum>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::inverted_pendulum

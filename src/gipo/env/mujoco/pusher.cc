@@ -2,7 +2,7 @@
 
 #include "gipo/env/mujoco/mujoco_env.h"
 
-namespace gipo {
+namespace gipo::pusher {
 namespace {
 
 using namespace task;
@@ -61,4 +61,4 @@ class Pusher final : public MujocoEnv {
 const RegisterEnv kRegistered{pusher_spec(), [](const OptionValues& o) { return std::make_unique<Pusher>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::pusher

@@ -2,7 +2,7 @@
 
 #include "gipo/env/mujoco/mujoco_env.h"
 
-namespace gipo {
+namespace gipo::reacher {
 namespace {
 
 using namespace task;
@@ -62,4 +62,4 @@ class Reacher final : public MujocoEnv {
 const RegisterEnv kRegistered{reacher_spec(), [](const OptionValues& o) { return std::make_unique<Reacher>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::reacher

@@ -1,6 +1,6 @@
 #include "gipo/env/mujoco/planar_walker_env.h"
 
-namespace gipo {
+namespace gipo::walker2d {
 namespace {
 
 using namespace task;
@@ -29,4 +29,4 @@ class Walker2d final : public PlanarWalkerEnv {
 const RegisterEnv kRegistered{walker2d_spec(), [](const OptionValues& o) { return std::make_unique<Walker2d>(o); }};
 
 }  // namespace
-}  // namespace gipo
+}  // namespace gipo::walker2d
