@@ -7,6 +7,7 @@
 #   scripts/setup.sh --fuzz        clang and libFuzzer as well
 #   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
+#   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,8 +30,9 @@ for argument in "$@"; do
       ;;
     --peers) packages+=(libopenblas-dev) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
+    --torch) requirements+=(requirements-torch) ;;
     *)
-      echo "setup: unknown argument $argument; known: --lint, --fuzz, --peers, --metaworld" >&2
+      echo "setup: unknown argument $argument; known: --lint, --fuzz, --peers, --metaworld, --torch" >&2
       exit 2
       ;;
   esac
@@ -115,7 +117,7 @@ check_tools() {
 }
 
 make_environment() {
-  local venv_python=.venv/bin/python python wanted name stamp
+  local venv_python=.venv/bin/python python wanted name stamp flags
   if ! "$venv_python" -m pip --version >/dev/null 2>&1; then
     python="$(find_python)" || die "no Python 3.11 or later that can make environments was found"
     say "making .venv with $("$python" --version)"
@@ -130,7 +132,9 @@ make_environment() {
       continue
     fi
     say "installing the Python packages of scripts/$name.txt into .venv"
-    "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input -r "scripts/$name.txt"
+    flags=()
+    [[ "$name" != requirements-torch ]] || flags=(--no-deps)  # it names what is needed; torch asks for all of CUDA
+    "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input "${flags[@]}" -r "scripts/$name.txt"
     echo "$wanted" >"$stamp"
   done
 }
