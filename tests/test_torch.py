@@ -42,7 +42,7 @@ def test_without_libtorch_the_backend_says_how_to_have_it(gipo, torch_built):
 
 def test_an_encoder_needs_the_backend_and_a_field_that_it_fits(gipo, with_torch):
     for options, words in [
-        ({"policy.encoder": "nature", "learner.backend": "cpu"}, "nature needs learner.backend = torch"),
+        ({"policy.encoder": "small", "learner.backend": "cpu"}, "small needs learner.backend = torch"),
         ({"policy.encoder": "nature"}, "nature does not fit the field observation of shape (10, 10, 1): a layer of 4 x 4 has no room"),
         ({"policy.encoder": "embedding"}, "embedding fits none of the task's fields"),
         ({"policy.encoder": "image=small"}, "image=small: wanted FIELD=WORD with a field of observation"),
@@ -57,7 +57,7 @@ def test_vectors_learn_as_with_the_mlp(gipo, with_torch, tmp_path):
     """The two backends on the same batches; the weights that the first one ends with are near those of the second alone."""
     options = {"env.id": "Pendulum-v1", "learner.updates": 100, "log.tensorboard": "false", "eval.episodes": 1}
     run = gipo.train("both", options | {"learner.backend": "check", "learner.check": "torch, cpu"})
-    figures = {name: v[-1] for name, v in library.Run(run).metrics().items() if name.startswith("check_")}
+    figures = {name: v[-1] for name, v in library.Run(run).metrics().items() if name.startswith("difference.")}
     assert figures and max(figures.values()) < 1e-3, figures
 
 
@@ -92,6 +92,7 @@ def test_python_and_onnxruntime_compute_the_same(gipo, with_torch, tmp_path, enc
 
 
 def test_catch_is_learned_from_pixels(gipo, with_torch, tmp_path):
-    options = {"learner.updates": 2000, "learner.batch_size": 256, "env.count": 4, "staleness.actors": 2, "eval.episodes": 20}
+    options = {"learner.updates": 2000, "learner.batch_size": 256, "policy.hidden": "[64]", "replay.segment_length": 64,
+               "eval.episodes": 20}  # fmt: skip
     run = gipo.train("catch", CATCH | options, timeout=600)
     assert summary(run)["eval_return"]["mean"] >= 0.9

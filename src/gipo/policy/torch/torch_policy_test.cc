@@ -158,7 +158,7 @@ double relative(const std::vector<float>& flat, const TensorSlice& s, const Tens
     difference = std::max(difference, std::abs(w - flat[s.offset + i]));
     size = std::max(size, std::abs(w));
   }
-  return size > 0 ? difference / size : difference;
+  return difference / std::max(size, 1e-3);  // some are zero: a softmax does not see the bias of its keys
 }
 
 class TorchEncoders : public testing::TestWithParam<std::pair<const char*, std::vector<std::int64_t>>> {};
