@@ -9,6 +9,7 @@
 #   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
 #   scripts/setup.sh --docs        mkdocs as well, for the site
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
+#   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -36,8 +37,9 @@ for argument in "$@"; do
     --peers) packages+=(libopenblas-dev) ;;
     --docs) requirements+=(requirements-docs) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
+    --torch) requirements+=(requirements-torch) ;;
     *)
-      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --metaworld" >&2
+      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --metaworld, --torch" >&2
       exit 2
       ;;
   esac
@@ -140,7 +142,7 @@ lines_of() {
 }
 
 make_environment() {
-  local venv_python=.venv/bin/python python wanted name stamp
+  local venv_python=.venv/bin/python python wanted name stamp flags
   if ! "$venv_python" -m pip --version >/dev/null 2>&1; then
     python="$(find_python)" || die "no Python 3.11 or later that can make environments was found"
     say "making .venv with $("$python" --version)"
@@ -155,7 +157,9 @@ make_environment() {
       continue
     fi
     say "installing the Python packages of $name into .venv"
-    "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input -r <(lines_of "$name")
+    flags=()
+    [[ "$name" != requirements-torch ]] || flags=(--no-deps)  # it names what is needed; torch asks for all of CUDA
+    "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input "${flags[@]}" -r <(lines_of "$name")
     echo "$wanted" >"$stamp"
   done
 }

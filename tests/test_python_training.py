@@ -378,7 +378,7 @@ def test_policy_acts_on_one_and_on_many(finished):
     np.testing.assert_array_equal(policy.act(batch.astype(float).tolist()), actions)
     assert policy.value(batch).shape == (3000,) and np.ndim(policy.value(batch[0])) == 0
     assert policy.act(np.empty((0, 4))).shape == (0,)
-    rows, _ = policy._rows(batch)
+    rows, *_ = policy._masked_rows(batch)
     assert np.shares_memory(rows, batch)  # no copy where none is needed
 
 

@@ -35,7 +35,8 @@ class Policy:
         self._core = core
         try:
             described = self._core.spaces
-            self._spaces = Spaces(described, self.observation_size, self._core.action_dims) if described else None
+            size, dims, raw = self.observation_size, self._core.action_dims, self._core.raw_fields
+            self._spaces = Spaces(described, size, dims, raw) if described else None
         except ValueError as error:
             raise _core.ConfigError(f"{name}: {error}") from None
         self._is_row = self._spaces is None or self._spaces.takes_rows
@@ -77,28 +78,31 @@ class Policy:
         A policy that was trained with a mask of valid actions takes no other: it reads the mask where the observation has
         it (env.mask), and else wants it as `mask`, as info["action_mask"] has it.
         """
-        rows, seen, single = self._masked_rows(obs)
+        rows, raw, seen, single = self._masked_rows(obs)
         valid = self._valid(mask, seen, None if single else len(rows))
-        return self._actions(self._core.act(rows, deterministic, seed, valid), single)
+        return self._actions(self._core.act(rows, raw, deterministic, seed, valid), single)
 
     def parameters(self, obs: Any) -> dict[str, np.ndarray]:
         """What the action's distribution is made of: "logits", or "mean" and "log_std"; all of composed actions.
 
         Those of a gaussian are in units where a bounded action range is -1 to 1.
         """
-        rows, single = self._rows(obs)
-        out = self._core.parameters(rows)
+        rows, raw, _, single = self._masked_rows(obs)
+        out = self._core.parameters(rows, raw)
         return {name: v[0] if single and name != "log_std" else v for name, v in out.items()}
 
     def value(self, obs: Any) -> np.ndarray | np.floating:
         """What the critic expects from here on, in units of the scaled reward: a scalar or [N]."""
-        rows, single = self._rows(obs)
-        values = self._core.value(rows)
+        rows, raw, _, single = self._masked_rows(obs)
+        values = self._core.value(rows, raw)
         return values[0] if single else values
 
     def flatten(self, obs: Any) -> np.ndarray:
-        """The observation as the networks and an exported model take it: float32 [size], or [N, size] of a batch."""
-        rows, single = self._rows(obs)
+        """The observation as the networks and an exported model take it: float32 [size], or [N, size] of a batch.
+
+        Without the fields that encoders read: these are inputs of their own, by their names and as they are.
+        """
+        rows, _, _, single = self._masked_rows(obs)
         return rows[0] if single else rows
 
     def make_action(self, numbers: Any) -> Any:
@@ -147,17 +151,13 @@ class Policy:
                 raise _core.ConfigError(f"{self.env}: mask is {seen.dtype} of shape {seen.shape}: wanted bool of shape {wanted}")
         return np.ascontiguousarray(np.reshape(seen, (-1, size)) != 0).view(np.uint8)
 
-    def _rows(self, obs: Any) -> tuple[np.ndarray, bool]:
-        rows, _, single = self._masked_rows(obs)
-        return rows, single
-
-    def _masked_rows(self, obs: Any) -> tuple[np.ndarray, np.ndarray | None, bool]:
-        mask = None
+    def _masked_rows(self, obs: Any) -> tuple[np.ndarray, list[np.ndarray], np.ndarray | None, bool]:
+        raw, mask = [], None
         if self._is_row:
             rows, single = self._plain_rows(obs)
         else:
             try:
-                rows, mask, single = self._spaces.rows(obs)
+                rows, raw, mask, single = self._spaces.rows(obs)
             except worker.Misfit as misfit:
                 raise _core.ConfigError(f"{self.env}: {misfit.part} {misfit.text}") from None
             with np.errstate(over="ignore"):
@@ -169,7 +169,7 @@ class Policy:
                 f"{self.env}: {part} holds {rows[row, column]} at index {index}"
                 f"{'' if single else f' of row {row}'}: wanted finite numbers"
             )
-        return rows, mask, single
+        return rows, raw, mask, single
 
     def _plain_rows(self, obs: Any) -> tuple[np.ndarray, bool]:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -114,12 +115,13 @@ def fields_with(fields: worker.Fields, roles: dict[str, str]) -> worker.Fields:
 class Spaces:
     """Those of one policy. Raises ValueError where the description is damaged or is not that of its sizes."""
 
-    def __init__(self, text: str, observation_size: int, action_dims: int) -> None:
+    def __init__(self, text: str, observation_size: int, action_dims: int, raw: Sequence[str] = ()) -> None:
         try:
             self.described = json.loads(text)
             self.observation, self.action = (make_space(self.described[n]) for n in ("observation", "action"))
             self._fields = fields_with(worker.Fields(self.observation), self.described.get("roles", {}))
-            self._encoder = _core.Encoder(self._fields.described())
+            self._raw = [next(i for i, field in enumerate(self._fields.all) if field.name == name) for name in raw]
+            self._encoder = _core.Encoder([d | {"raw": i in self._raw} for i, d in enumerate(self._fields.described())])
             seen = any(field.role == "policy" for field in self._fields.all)
             fits = seen and self._encoder.size == observation_size and _action_numbers(self.action) == action_dims
         except worker.Mistake as mistake:
@@ -130,25 +132,25 @@ class Spaces:
             raise ValueError("the description of its spaces is not that of its networks")
         self.size = observation_size
         # Whether an observation is the networks' input as it is.
-        self.takes_rows = isinstance(self.observation, (Box, MultiBinary)) and len(self.observation.shape) == 1
+        self.takes_rows = isinstance(self.observation, (Box, MultiBinary)) and len(self.observation.shape) == 1 and not raw
         self._mask = next((i for i, field in enumerate(self._fields.all) if field.role == "mask"), None)
         self._one, self._many = worker.action_maker(self.action), worker.action_maker(self.action, together=True)
 
-    def rows(self, obs: Any) -> tuple[np.ndarray, np.ndarray | None, bool]:
-        """Rows [N, size] of a raw observation, of a batch, or of rows already; and whether it was one observation.
+    def rows(self, obs: Any) -> tuple[np.ndarray, list[np.ndarray], np.ndarray | None, bool]:
+        """Rows [N, size] of an observation, of a batch, or of rows already; and whether it was one observation.
 
-        Between the two the mask of valid actions, where a field of the observation is one. Raises worker.Misfit where it
-        is none of these.
+        Between the two the fields that encoders read, [N, ...] each, and the mask of valid actions, where a field of the
+        observation is one. Raises worker.Misfit where it is none of these.
         """
-        if self._is_flat(obs):
-            return np.reshape(obs, (-1, self.size)), None, np.ndim(obs) == 1
+        if not self._raw and self._is_flat(obs):
+            return np.reshape(obs, (-1, self.size)), [], None, np.ndim(obs) == 1
         batch = self._batch_of(obs)
         with np.errstate(over="ignore"):
             columns = [np.require(value, field.dtype, "CA")
                        for field, value in zip(self._fields.all, self._fields.values(obs, batch))]  # fmt: skip
         n = 1 if batch is None else batch
         mask = columns[self._mask].reshape(n, -1) if self._mask is not None and self._has_mask(obs) else None
-        return self._encoder.rows(columns, n), mask, batch is None
+        return self._encoder.rows(columns, n), [columns[i] for i in self._raw], mask, batch is None
 
     def _has_mask(self, obs: Any) -> bool:
         for key in self._fields.all[self._mask].keys:
@@ -171,7 +173,8 @@ class Spaces:
         """Where a number of a row stands: the name of the part of the observation, and its index there."""
         for role in ("policy", "critic"):
             for field in self._fields.all:
-                floats = field.floats() if field.role == role else 0
+                seen = field.role == role and self._fields.all.index(field) not in self._raw
+                floats = field.floats() if seen else 0
                 if column < floats:
                     return field.part, column
                 column -= floats

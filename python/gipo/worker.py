@@ -123,6 +123,8 @@ def part_name(keys):
 class Field:
     """One array of an observation: what an environment returns under some keys, as the program holds it."""
 
+    bits = False  # its values are zeros and ones
+
     def __init__(self, space, keys):
         kind, self.space_shape = kind_of(space), tuple(int(n) for n in space.shape or ())
         self.keys, self.part = keys, part_name(keys)
@@ -132,8 +134,7 @@ class Field:
             self.choices, self.starts = (values.reshape(self.shape) for values in choices_of(space))
             self.dtype = held_as(np.int64 if self.choices.max(initial=0) > np.iinfo(np.int32).max else np.int32)
         elif kind == "MultiBinary" or np.dtype(space.dtype).kind == "b":
-            # Bits are no image, whatever their shape.
-            self.dtype, self.shape = np.dtype(np.uint8), (math.prod(self.shape),)
+            self.dtype, self.bits = np.dtype(np.uint8), True
         else:
             self.dtype = held_as(space.dtype)
         self.sorts = "biuf" if self.dtype.kind == "f" else "biu"  # of numbers that fit
@@ -144,7 +145,7 @@ class Field:
     def described(self):
         choices = [] if self.choices is None else self.choices.ravel().tolist()
         return {"name": self.name, "dtype": self.dtype.name, "shape": list(self.shape), "role": self.role,
-                "choices": choices}
+                "choices": choices, "bits": self.bits}
 
     def floats(self):
         """How many numbers networks read of it."""
@@ -191,7 +192,7 @@ def in_words(value, array):
 class InfoMask:
     """A mask of actions that comes with info: an array, or one for each part of the action, in its order."""
 
-    name, role, part, choices = "action_mask", "mask", "info['action_mask']", None
+    name, role, part, choices, bits = "action_mask", "mask", "info['action_mask']", None, True
 
     def __init__(self, action_space, size):
         self.action_space, self.shape, self.dtype = action_space, (size,), np.dtype(np.uint8)

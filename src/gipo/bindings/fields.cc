@@ -20,7 +20,8 @@ class Encoder {
                          role == name_of(Role::kMask)     ? Role::kMask
                          : role == name_of(Role::kCritic) ? Role::kCritic
                                                           : Role::kPolicy,
-                         nb::cast<std::vector<std::int64_t>>(f["choices"])});
+                         nb::cast<std::vector<std::int64_t>>(f["choices"]), nb::cast<bool>(f["bits"]),
+                         nb::cast<bool>(f["raw"])});
     }
   }
 

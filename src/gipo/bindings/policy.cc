@@ -27,10 +27,13 @@ class ActingPolicy {
 
   const SavedPolicy& saved() const { return saved_; }
 
+  using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+  using Raw = std::vector<AnyArray>;  // [N, ...] of each field that an encoder reads
+
   // Observations [N, size] -> the numbers of actions [N, dims], choices counted from 0. mask [N, mask_size] of a masked
   // policy: which are valid.
-  OwnedArray<double> act(const Array<float>& observations, bool deterministic, std::optional<std::uint64_t> seed,
-                         const std::optional<Array<std::uint8_t>>& mask) {
+  OwnedArray<double> act(const Array<float>& observations, const Raw& raw, bool deterministic,
+                         std::optional<std::uint64_t> seed, const std::optional<Array<std::uint8_t>>& mask) {
     if (seed) random_ = stream(*seed);
     const ModelSpec& model = saved_.model;
     const std::size_t rows = observations.shape(0), dims = model.distribution.dims();
@@ -38,17 +41,19 @@ class ActingPolicy {
     std::vector<float> actions(rows * dims), log_probs(rows * dims);
     std::vector<double> all(rows * dims);
     std::vector<ActionRow> choices;
-    for_rows(observations, mask ? mask->data() : nullptr, [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
-      choices.clear();
-      for (std::size_t i = begin; i < begin + n; ++i) {
-        choices.push_back({deterministic ? nullptr : &random_,
-                           {actions.data() + i * dims, dims},
-                           {log_probs.data() + i * dims, dims}});
-      }
-      policy.forward(n);
-      policy.choose(choices);
-      for (std::size_t i = 0; i < n; ++i) to_env_action(model, choices[i].action, {&all[(begin + i) * dims], dims});
-    });
+    for_rows(observations, raw, mask ? mask->data() : nullptr,
+             [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
+               choices.clear();
+               for (std::size_t i = begin; i < begin + n; ++i) {
+                 choices.push_back({deterministic ? nullptr : &random_,
+                                    {actions.data() + i * dims, dims},
+                                    {log_probs.data() + i * dims, dims}});
+               }
+               policy.forward(n);
+               policy.choose(choices);
+               for (std::size_t i = 0; i < n; ++i)
+                 to_env_action(model, choices[i].action, {&all[(begin + i) * dims], dims});
+             });
     return to_numpy(std::move(all), {rows, dims});
   }
 
@@ -57,13 +62,13 @@ class ActingPolicy {
 
   // What the distribution is made of, under the names of the exported model's outputs: logits [N, sum of choices] of
   // the categorical dimensions, mean [N, ...] and log_std of the gaussian ones.
-  nb::dict parameters(const Array<float>& observations) {
+  nb::dict parameters(const Array<float>& observations, const Raw& raw) {
     const DistributionSpec& spec = saved_.model.distribution;
     const std::size_t rows = observations.shape(0), outputs = spec.outputs(), gaussians = spec.extra_parameters();
     std::vector<float> logits, mean;
     logits.reserve(rows * spec.mask_size());
     mean.reserve(rows * gaussians);
-    for_rows(observations, nullptr, [&](Policy<float>& policy, std::size_t, std::size_t n) {
+    for_rows(observations, raw, nullptr, [&](Policy<float>& policy, std::size_t, std::size_t n) {
       policy.forward(n);
       const float* out = policy.distribution().outputs;
       for (const float* last = out + n * outputs; out < last;) {
@@ -84,9 +89,9 @@ class ActingPolicy {
     return out;
   }
 
-  OwnedArray<float> value(const Array<float>& observations) {
+  OwnedArray<float> value(const Array<float>& observations, const Raw& raw) {
     std::vector<float> all(observations.shape(0));
-    for_rows(observations, nullptr, [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
+    for_rows(observations, raw, nullptr, [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
       std::copy_n(policy.values(), n, all.begin() + static_cast<std::ptrdiff_t>(begin));
     });
     return to_numpy(std::move(all));
@@ -109,15 +114,25 @@ class ActingPolicy {
 
   // Calls f(policy that has seen some rows, the first of them, how many).
   template <class F>
-  void for_rows(const Array<float>& observations, const std::uint8_t* mask, F&& f) {
+  void for_rows(const Array<float>& observations, const Raw& raw, const std::uint8_t* mask, F&& f) {
     const std::size_t rows = observations.shape(0), size = saved_.model.observation_size,
                       choices = saved_.model.distribution.mask_size();
     for (std::size_t begin = 0; begin < rows; begin += kRowsTogether) {
       const std::size_t n = std::min(kRowsTogether, rows - begin);
-      const auto* columns = reinterpret_cast<const std::byte*>(observations.data() + begin * size);
-      const std::byte* both[] = {columns, mask ? reinterpret_cast<const std::byte*>(mask + begin * choices) : nullptr};
+      std::vector<const std::byte*> columns;
+      std::size_t next = 0;  // of the raw ones
+      for (const Field& field : saved_.model.fields) {
+        if (field.role == Role::kMask) {
+          columns.push_back(mask ? reinterpret_cast<const std::byte*>(mask + begin * choices) : nullptr);
+        } else if (field.raw) {
+          GIPO_CHECK(next < raw.size() && raw[next].nbytes() == rows * field.bytes());
+          columns.push_back(static_cast<const std::byte*>(raw[next++].data()) + begin * field.bytes());
+        } else {
+          columns.push_back(reinterpret_cast<const std::byte*>(observations.data() + begin * size));
+        }
+      }
       Policy<float>& policy = with_room(n);
-      policy.see(parameters_of(saved_.weights), {FieldColumns(both, saved_.model.fields.size()), n});
+      policy.see(parameters_of(saved_.weights), {columns, n});
       f(policy, begin, n);
     }
   }
@@ -141,7 +156,7 @@ nb::object acting_policy(SavedPolicy policy) { return nb::cast(ActingPolicy(std:
 void add_policy(nb::module_& m) {
   nb::class_<ActingPolicy>(m, "Policy", "A trained policy.")
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("run_or_file"), nb::arg("which"))
-      .def("act", &ActingPolicy::act, nb::arg("observations").noconvert(), nb::arg("deterministic"),
+      .def("act", &ActingPolicy::act, nb::arg("observations").noconvert(), nb::arg("raw"), nb::arg("deterministic"),
            nb::arg("seed").none(), nb::arg("mask").noconvert().none(),
            "Numbers of actions [N, dims] for observations [N, size]; mask [N, mask_size] of a masked policy.")
       .def("begin_episode", &ActingPolicy::begin_episode, nb::arg("seed"), nb::arg("episode"),
@@ -153,9 +168,9 @@ void add_policy(nb::module_& m) {
             return spec.masked ? spec.mask_size() : 0;
           },
           "Values of a mask of valid actions; 0 where the policy has none.")
-      .def("parameters", &ActingPolicy::parameters, nb::arg("observations").noconvert(),
+      .def("parameters", &ActingPolicy::parameters, nb::arg("observations").noconvert(), nb::arg("raw"),
            "The distribution's parameters for observations [N, size].")
-      .def("value", &ActingPolicy::value, nb::arg("observations").noconvert(),
+      .def("value", &ActingPolicy::value, nb::arg("observations").noconvert(), nb::arg("raw"),
            "The critic's values for observations [N, size].")
       .def_prop_ro(
           "env", [](const ActingPolicy& p) { return p.saved().env_id; }, "Id of the task.")
@@ -164,6 +179,16 @@ void add_policy(nb::module_& m) {
       .def_prop_ro(
           "observation_size", [](const ActingPolicy& p) { return p.saved().model.observation_size; },
           "Values of an observation.")
+      .def_prop_ro(
+          "raw_fields",
+          [](const ActingPolicy& p) {
+            std::vector<std::string> names;
+            for (const Field& f : p.saved().model.fields) {
+              if (f.raw) names.push_back(f.name);
+            }
+            return names;
+          },
+          "The fields of an observation that encoders read as they are, in the order of `raw`.")
       .def_prop_ro(
           "action_kind", [](const ActingPolicy& p) { return name_of(p.saved().model.action.kind); },
           "discrete, multi_discrete, box or composed.")

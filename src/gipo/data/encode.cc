@@ -44,7 +44,7 @@ template <class T>
 void encode_values(const Field& field, const std::byte* column, const Part& part) {
   const auto* values = reinterpret_cast<const T*>(column);
   if (!field.choices.empty()) return one_hot(field, values, part);
-  const bool image = field.dtype == DType::kUint8 && field.shape.size() >= 2;
+  const bool image = field.image();
   const std::size_t count = field.values();
   float* out = part.out;
   values += part.first;
@@ -82,7 +82,7 @@ void encode_part(const Field& field, const std::byte* column, std::size_t n, std
 void encode(const Fields& fields, Role role, FieldColumns columns, std::size_t n, float* out, std::size_t stride) {
   GIPO_CHECK(columns.size() == fields.size() && role != Role::kMask);
   for (std::size_t f = 0; f < fields.size(); ++f) {
-    if (fields[f].role != role) continue;
+    if (fields[f].role != role || fields[f].raw) continue;
     const std::size_t floats = fields[f].floats();
     encode_part(fields[f], columns[f], n, 0, floats, out, stride);
     out += floats;

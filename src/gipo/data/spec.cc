@@ -50,7 +50,7 @@ std::size_t Field::values() const {
 }
 
 std::size_t Field::floats() const {
-  if (role == Role::kMask) return 0;
+  if (role == Role::kMask || raw) return 0;
   if (choices.empty()) return values();
   return static_cast<std::size_t>(std::accumulate(choices.begin(), choices.end(), std::int64_t{0}));
 }

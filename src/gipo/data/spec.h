@@ -25,10 +25,15 @@ struct Field {
   std::vector<std::int64_t> shape = {};  // of one observation
   Role role = Role::kPolicy;
   std::vector<std::int64_t> choices = {};  // where its values are choices, counted from 0: how many, for each of them
+  bool bits = false;                       // its values are zeros and ones
+  bool raw = false;                        // networks read it as it is: no floats are made of it
 
   std::size_t values() const;  // in one observation
   std::size_t bytes() const { return values() * size_of(dtype); }
-  // What networks read of it: each choice as a row of zeros with a one, anything else as a number each; of a mask none.
+  // Bytes of two dimensions or more, 0 to 255.
+  bool image() const { return dtype == DType::kUint8 && shape.size() >= 2 && !bits; }
+  // What is made of it for networks: each choice as a row of zeros with a one, anything else as a number each; of a mask
+  // and of what they read as it is none.
   std::size_t floats() const;
   bool operator==(const Field&) const = default;
 };

@@ -7,6 +7,7 @@
 #include "gipo/core/thread_pool.h"
 #include "gipo/io/bytes.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/policy/torch_policy.h"
 
 namespace gipo {
 namespace {
@@ -74,6 +75,35 @@ TEST(CheckLearner, FloatIsNearDoubleForEverySurrogateAndDistribution) {
   RecordProperty("largest", std::to_string(most) + " with " + where);
 }
 
+// Gradients on the same batches, and where a hundred updates of each alone lead.
+TEST(CheckLearner, TorchIsNearTheMlpForEverySurrogateAndDistribution) {
+  if (torch_version().empty()) GTEST_SKIP() << kAddTorch;
+  for (const SurrogateInfo& surrogate : registered_surrogates()) {
+    for (const Kind& kind : kinds()) {
+      LearnerSetup setup = setup_for(kind, surrogate.name);
+      setup.learner.check = "torch, cpu";
+      setup.surrogate.centre = Centre::kProximal;
+      const std::string label = surrogate.name + ", " + kind.name;
+      EXPECT_LT(largest_difference(setup, 20), 1e-3) << label;
+      ThreadPool pool(1);
+      const Batch batch = made_up_batch(kRows, setup.model);
+      Weights ended[2];
+      for (const int i : {0, 1}) {
+        setup.learner.backend = i == 0 ? "torch" : "cpu";
+        const auto learner = make_learner(setup, RandomStream(3), pool);
+        for (int update = 0; update < 100; ++update) learner->update(batch, {0, false});
+        learner->copy_weights(ended[i]);
+      }
+      double difference = 0, size = 0;
+      for (std::size_t k = 0; k < ended[0].policy.size(); ++k) {
+        difference = std::max<double>(difference, std::abs(ended[0].policy[k] - ended[1].policy[k]));
+        size = std::max<double>(size, std::abs(ended[1].policy[k]));
+      }
+      EXPECT_LT(difference / size, 1e-4) << label;
+    }
+  }
+}
+
 TEST(CheckLearner, RunsAsItsFirstBackendAlone) {
   LearnerSetup setup = setup_for(kinds()[2], "gipo");
   setup.learner.proximal_coef = 0.1;
@@ -117,17 +147,17 @@ TEST(CheckLearner, BackendsThatAreNotBuiltAreNamed) {
     }
     return std::string();
   };
+  const std::string built = torch_version().empty() ? "cpu, cpu64" : "cpu, cpu64, torch";
   EXPECT_EQ(complaint(), "");
   options.backend = "cuda";
-  EXPECT_EQ(complaint(),
-            "learner.backend = \"cuda\" is not accepted: cuda is not built into this program; built are cpu, cpu64, "
-            "check");
+  EXPECT_EQ(complaint(), "learner.backend = \"cuda\" is not accepted: cuda is not built into this program; built are " +
+                             built + ", check");
   options.backend = "check";
   EXPECT_EQ(complaint(), "");
   options.check = "cpu";
   EXPECT_EQ(
       complaint(),
-      "learner.check = \"cpu\" is not accepted: wanted two backends, with a comma between them; built are cpu, cpu64");
+      "learner.check = \"cpu\" is not accepted: wanted two backends, with a comma between them; built are " + built);
 }
 
 }  // namespace

@@ -31,13 +31,13 @@ CpuLearner<T>::Trained::Trained(std::vector<TensorSlice> slices, const LearnerOp
       optimizer(parameters.size(), {o.beta1, o.beta2, o.adam_epsilon, o.weight_decay}) {}
 
 template <class T>
-CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool)
+CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make)
     : setup_(setup),
       surrogate_(setup.surrogate),
       pool_(pool),
       per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
       batch_size_(static_cast<std::size_t>(setup.learner.batch_size)),
-      net_(make_policy<T>(setup.model, learner_room(setup.learner))),
+      net_(make(setup.model, learner_room(setup.learner))),
       policy_(net_->tensors(Part::kPolicy), setup.learner),
       critic_(net_->tensors(Part::kCritic), setup.learner),
       scale_(ObservationScale::identity(setup.model.observation_size)) {
@@ -50,7 +50,7 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
     setup_.first.reset();
   }
   if (keeps_average(setup)) average_ = policy_.parameters;
-  if (looks_at_average(setup)) average_net_ = make_policy<T>(setup.model, average_room(setup.learner));
+  if (looks_at_average(setup)) average_net_ = make(setup.model, average_room(setup.learner));
   const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = per_dimension_ ? n * dims : n;
   columns_.resize(setup.model.fields.size());
   for (auto* v : {&action_, &log_prob_, &d_log_prob_}) v->resize(n * dims);

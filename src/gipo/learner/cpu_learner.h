@@ -18,7 +18,8 @@ namespace gipo {
 template <class T>
 class CpuLearner final : public Learner {
  public:
-  CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);
+  using MakePolicy = std::unique_ptr<Policy<T>>(const ModelSpec& spec, const PolicyRoom& room);
+  CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make = make_policy<T>);
 
   void stage(const Batch& batch) override { staged_ = &batch; }
   void begin_update(const UpdateContext& context) override;

@@ -12,6 +12,7 @@
 #include "gipo/io/bytes.h"
 #include "gipo/learner/check_learner.h"
 #include "gipo/learner/cpu_learner.h"
+#include "gipo/policy/torch_policy.h"
 
 namespace gipo {
 
@@ -97,8 +98,18 @@ PolicyRoom average_room(const LearnerOptions& options) {
 }
 
 const std::vector<std::string>& learner_backends() {
-  static const std::vector<std::string> names = {"cpu", "cpu64", "check"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = {"cpu", "cpu64", "check"};
+    if (!torch_version().empty()) all.insert(all.end() - 1, "torch");
+    return all;
+  }();
   return names;
+}
+
+bool runs_torch(const LearnerOptions& options) {
+  if (options.backend != "check") return options.backend == "torch";
+  const auto [one, other] = checked_backends(options);
+  return one == "torch" || other == "torch";
 }
 
 void check_backend(const LearnerOptions& options) {
@@ -106,6 +117,7 @@ void check_backend(const LearnerOptions& options) {
     std::vector<std::string> built = learner_backends();
     if (!alone) std::erase(built, "check");
     if (std::ranges::find(built, part) != built.end()) return;
+    if (part == "torch") throw Error(fmt::format("learner.{} = \"{}\": {}", key, value, kAddTorch));
     throw Error(fmt::format(
         "learner.{} = \"{}\" is not accepted: {}; built are {}", key, value,
         part.empty() ? "wanted two backends, with a comma between them" : part + " is not built into this program",
@@ -121,6 +133,9 @@ std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream ra
   check_backend(setup.learner);
   if (setup.learner.backend == "cpu64") return std::make_unique<CpuLearner<double>>(setup, random, pool);
   if (setup.learner.backend == "check") return std::make_unique<CheckLearner>(setup, random, pool);
+  if (setup.learner.backend == "torch") {
+    return std::make_unique<CpuLearner<float>>(setup, random, pool, make_torch_policy);
+  }
   return std::make_unique<CpuLearner<float>>(setup, random, pool);
 }
 

@@ -99,8 +99,10 @@ class Learner {
   virtual void load_rest(ByteReader& in) = 0;
 };
 
-// The backends in this program: "cpu", in float; "cpu64", in double; "check", which runs two others.
+// The backends in this program: "cpu", in float; "cpu64", in double; "torch", with libtorch's networks, where it was built
+// with it; "check", which runs two others.
 const std::vector<std::string>& learner_backends();
+bool runs_torch(const LearnerOptions& options);  // it, or one of two
 // Throws Error, naming the option, where learner.backend or learner.check names one that is not built.
 void check_backend(const LearnerOptions& options);
 

@@ -30,6 +30,16 @@ Eigen::MatrixXd orthogonal(std::size_t rows, std::size_t columns, RandomStream& 
 }  // namespace
 
 template <class T>
+void fill_orthogonal(std::span<T> matrix, std::size_t rows, double gain, RandomStream& random) {
+  const std::size_t columns = matrix.size() / rows;
+  const Eigen::MatrixXd weight = gain * orthogonal(rows, columns, random);
+  for (std::size_t i = 0; i < matrix.size(); ++i) {
+    matrix[i] = static_cast<T>(weight(index(i / columns), index(i % columns)));
+  }
+}
+template void fill_orthogonal(std::span<float>, std::size_t, double, RandomStream&);
+
+template <class T>
 Mlp<T>::Mlp(const MlpShape& shape, std::size_t max_rows)
     : shape_(shape), kernels_(dense_kernels<T>()), max_rows_(max_rows) {
   std::size_t in = shape.input, widest = shape.output;
@@ -98,11 +108,8 @@ void Mlp<T>::initialise(std::span<T> parameters, RandomStream& random, double ou
   GIPO_CHECK(parameters.size() == parameter_count_);
   std::fill(parameters.begin(), parameters.end(), T(0));
   for (const Layer& layer : layers_) {
-    const double gain = layer.hidden ? std::sqrt(2.0) : output_gain;
-    const Eigen::MatrixXd weight = gain * orthogonal(layer.out, layer.in, random);
-    for (std::size_t i = 0; i < layer.out * layer.in; ++i) {
-      parameters[layer.weight + i] = static_cast<T>(weight(index(i / layer.in), index(i % layer.in)));
-    }
+    fill_orthogonal(parameters.subspan(layer.weight, layer.out * layer.in), layer.out,
+                    layer.hidden ? std::sqrt(2.0) : output_gain, random);
     if (layer.hidden && shape_.layer_norm) std::fill_n(parameters.begin() + index(layer.norm_weight), layer.out, T(1));
   }
 }

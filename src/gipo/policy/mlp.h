@@ -22,6 +22,10 @@ struct MlpShape {
   bool layer_norm = false;  // after every hidden activation
 };
 
+// A matrix of so many rows, its rows or columns, whichever are fewer, orthogonal and of length `gain`.
+template <class T>
+void fill_orthogonal(std::span<T> matrix, std::size_t rows, double gain, RandomStream& random);
+
 // A multi-layer perceptron with closed-form gradients over an external flat parameter buffer. Keeps the activations of
 // its last forward for backward, in workspace made once for max_rows samples. One thread at a time; make one per user.
 template <class T>

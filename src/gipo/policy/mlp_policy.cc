@@ -139,13 +139,7 @@ void MlpPolicy<T>::forward(std::size_t rows) {
 template <class T>
 void MlpPolicy<T>::choose(std::span<const ActionRow> rows) {
   GIPO_CHECK(rows.size() == evaluated_);
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (rows[r].random) {
-      sample_action<T>(spec_.distribution, view_, r, *rows[r].random, rows[r].action, rows[r].log_prob, mask_);
-    } else {
-      mode_action<T>(spec_.distribution, view_, r, rows[r].action, mask_);
-    }
-  }
+  choose_actions<T>(spec_.distribution, view_, rows, mask_);
 }
 
 template <class T>
@@ -184,8 +178,9 @@ void MlpPolicy<T>::value_gradient(const T* d_values, std::size_t rows, std::span
 }
 
 template <class T>
-void MlpPolicy<T>::add_to(OnnxGraph& graph, std::span<const float> policy, std::string x,
+void MlpPolicy<T>::add_to(OnnxGraph& graph, std::span<const float> policy, const OnnxObservation& observation,
                           const std::string& output) const {
+  std::string x = observation.floats;
   const std::vector<TensorSlice> slices = tensors(Part::kPolicy);
   const auto tensor = [&](std::size_t layer, const char* name) {
     const auto it = std::ranges::find(slices, fmt::format("policy.{}.{}", layer, name), &TensorSlice::name);

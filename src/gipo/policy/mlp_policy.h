@@ -33,7 +33,8 @@ class MlpPolicy final : public Policy<T> {
   void policy_gradient(const T* actions, const PolicyLoss<T>& loss, std::span<T> gradient) override;
   const T* values() override;
   void value_gradient(const T* d_values, std::size_t rows, std::span<T> gradient) override;
-  void add_to(OnnxGraph& graph, std::span<const float> policy, std::string x, const std::string& output) const override;
+  void add_to(OnnxGraph& graph, std::span<const float> policy, const OnnxObservation& observation,
+              const std::string& output) const override;
 
  private:
   std::span<const T> network() const { return parameters_.policy.first(policy_.parameter_count()); }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "gipo/core/error.h"
 #include "gipo/data/encode.h"
@@ -81,8 +82,9 @@ DistributionSpec make_distribution(const PolicyOptions& options, const EnvSpec& 
 
 }  // namespace
 
-ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
+ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env, std::vector<Encoder> encoders) {
   ModelSpec spec;
+  spec.encoders = std::move(encoders);
   spec.options = options;
   spec.fields = env.fields.empty() ? plain_fields(env.observation_size) : env.fields;
   spec.observation_size = env.observation_size;
@@ -93,10 +95,16 @@ ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env) {
   return spec;
 }
 
+void set_encoders(EnvSpec& env, const std::vector<Encoder>& encoders) {
+  for (std::size_t f = 0; f < env.fields.size(); ++f) env.fields[f].raw = encoders[f] != Encoder::kFloats;
+  env.observation_size = floats_of(env.fields);
+}
+
 void add_mask(ModelSpec& spec) {
   spec.distribution.masked = true;
   const auto choices = static_cast<std::int64_t>(spec.distribution.mask_size());
   spec.fields.push_back({"action_mask", DType::kUint8, {choices}, Role::kMask});
+  if (!spec.encoders.empty()) spec.encoders.push_back(Encoder::kFloats);
 }
 
 void to_env_action(const ModelSpec& spec, std::span<const float> action, std::span<double> env_action) {

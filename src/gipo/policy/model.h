@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gipo/env/env.h"
 #include "gipo/policy/distribution.h"
+#include "gipo/policy/encoder.h"
 #include "gipo/policy/options.h"
 
 namespace gipo {
@@ -20,10 +22,15 @@ struct ModelSpec {
   ActionSpace action;                // the task's
   std::string spaces;                // the task's, as JSON, for files
   DistributionSpec distribution;     // the policy's
+  std::vector<Encoder> encoders;     // [fields] what reads each; none: floats are made of all
+
+  bool needs_torch() const { return std::ranges::any_of(fields, &Field::raw); }
 };
 
 // Throws Error where the distribution does not fit the task's actions.
-ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env);
+ModelSpec make_model_spec(const PolicyOptions& options, const EnvSpec& env, std::vector<Encoder> encoders = {});
+// Fields that an encoder reads are marked so, and no longer count among the floats.
+void set_encoders(EnvSpec& env, const std::vector<Encoder>& encoders);
 
 // A mask of valid choices, in a field behind the others.
 void add_mask(ModelSpec& spec);

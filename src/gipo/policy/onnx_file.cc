@@ -25,6 +25,40 @@ std::string scaled_observation(OnnxGraph& g, const ObservationScale& scale, std:
                          g.constant<float>("observation.high", {}, {&scale.limit, 1})});
 }
 
+std::string as_float(OnnxGraph& g, const std::string& x) {
+  return g.node("Cast", {x}, {onnx_whole("to", static_cast<int>(OnnxElement::kFloat))});
+}
+
+// The fields that encoders read, each an input of its own, as the encoder takes it.
+std::vector<std::string> raw_fields(OnnxGraph& g, const ModelSpec& spec) {
+  std::vector<std::string> all(spec.fields.size());
+  for (std::size_t f = 0; f < spec.fields.size(); ++f) {
+    const Field& field = spec.fields[f];
+    if (!field.raw || field.role != Role::kPolicy) continue;
+    OnnxDims dims = {kOnnxRows};
+    dims.insert(dims.end(), field.shape.begin(), field.shape.end());
+    const bool bytes = field.dtype == DType::kUint8;
+    g.input(field.name,
+            bytes                   ? OnnxElement::kUint8
+            : field.choices.empty() ? OnnxElement::kFloat
+                                    : OnnxElement::kInt64,
+            dims);
+    if (!field.choices.empty()) {
+      const std::int64_t rows[] = {0, -1};
+      all[f] = g.node("Reshape", {field.name, g.constant<std::int64_t>(field.name + ".rows", {2}, rows)});
+      continue;
+    }
+    std::string x = bytes ? as_float(g, field.name) : field.name;
+    const float white = 1.0f / 255;
+    if (field.image()) x = g.node("Mul", {x, g.constant<float>(field.name + ".white", {}, {&white, 1})});
+    const ImageShape image = image_shape(field);
+    const std::int64_t shape[] = {-1, image.channels, image.height, image.width};
+    all[f] = image.channels_last ? g.node("Transpose", {x}, {onnx_wholes("perm", {0, 3, 1, 2})})
+                                 : g.node("Reshape", {x, g.constant<std::int64_t>(field.name + ".shape", {4}, shape)});
+  }
+  return all;
+}
+
 std::string concatenated(OnnxGraph& g, const std::vector<std::string>& parts, const std::string& output = "") {
   if (parts.size() == 1 && output.empty()) return parts[0];
   return g.node("Concat", parts, {onnx_whole("axis", 1)},
@@ -58,10 +92,6 @@ std::vector<std::string> best_choices(OnnxGraph& g, const DistributionSpec& spec
     best.push_back(g.node("ArgMax", {head}, {onnx_whole("axis", 1), onnx_whole("keepdims", 1)}));
   }
   return best;
-}
-
-std::string as_float(OnnxGraph& g, const std::string& x) {
-  return g.node("Cast", {x}, {onnx_whole("to", static_cast<int>(OnnxElement::kFloat))});
 }
 
 // The network's outputs, dimension by dimension, as `logits` and `mean`. The names of the means, each [N, 1].
@@ -141,8 +171,12 @@ std::string policy_to_onnx(const SavedPolicy& policy) {
              choices = static_cast<std::int64_t>(spec.distribution.mask_size());
   OnnxGraph g;
   const std::size_t read = spec.observation_size - spec.privileged;
-  g.input("observation", OnnxElement::kFloat, {kOnnxRows, static_cast<std::int64_t>(read)});
-  make_policy<float>(spec, {})->add_to(g, policy.weights.policy, scaled_observation(g, policy.weights.scale, read),
+  OnnxObservation x{"", raw_fields(g, spec)};
+  if (read > 0) {
+    g.input("observation", OnnxElement::kFloat, {kOnnxRows, static_cast<std::int64_t>(read)});
+    x.floats = scaled_observation(g, policy.weights.scale, read);
+  }
+  make_policy<float>(spec, {})->add_to(g, policy.weights.policy, x,
                                        kind == DistributionKind::kGaussian ? "mean"
                                        : kind == DistributionKind::kMixed  ? "outputs"
                                                                            : "logits");

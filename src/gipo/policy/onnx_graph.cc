@@ -17,11 +17,12 @@ constexpr std::uint32_t kOpsetVersion = 2;
 constexpr std::uint32_t kEntryKey = 1, kEntryValue = 2;
 constexpr std::uint32_t kGraphNode = 1, kGraphName = 2, kGraphInitializer = 5, kGraphInput = 11, kGraphOutput = 12;
 constexpr std::uint32_t kNodeInput = 1, kNodeOutput = 2, kNodeName = 3, kNodeOperator = 4, kNodeAttribute = 5;
-constexpr std::uint32_t kAttributeName = 1, kAttributeFloat = 2, kAttributeInt = 3, kAttributeType = 20;
+constexpr std::uint32_t kAttributeName = 1, kAttributeFloat = 2, kAttributeInt = 3, kAttributeInts = 8,
+                        kAttributeType = 20;
 constexpr std::uint32_t kTensorDims = 1, kTensorType = 2, kTensorName = 8, kTensorBytes = 9;
 constexpr std::uint32_t kValueName = 1, kValueType = 2, kTypeTensor = 1, kTensorTypeElement = 1, kTensorTypeShape = 2;
 constexpr std::uint32_t kShapeDim = 1, kDimValue = 1, kDimName = 2;
-constexpr int kFloatAttribute = 1, kIntAttribute = 2;
+constexpr int kFloatAttribute = 1, kIntAttribute = 2, kIntsAttribute = 7;
 constexpr int kIrVersion = 8, kOpset = 17;  // LayerNormalization came with 17
 
 }  // namespace
@@ -31,6 +32,14 @@ OnnxAttribute onnx_whole(const std::string& name, std::int64_t value) {
   append(a, kAttributeName, name);
   append(a, kAttributeInt, value);
   append(a, kAttributeType, kIntAttribute);
+  return a;
+}
+
+OnnxAttribute onnx_wholes(const std::string& name, std::initializer_list<std::int64_t> values) {
+  OnnxAttribute a;
+  append(a, kAttributeName, name);
+  for (const std::int64_t value : values) append(a, kAttributeInts, value);
+  append(a, kAttributeType, kIntsAttribute);
   return a;
 }
 

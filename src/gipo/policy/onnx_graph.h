@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <utility>
@@ -8,12 +9,13 @@
 
 namespace gipo {
 
-enum class OnnxElement { kFloat = 1, kInt64 = 7, kBool = 9 };
+enum class OnnxElement { kFloat = 1, kUint8 = 2, kInt32 = 6, kInt64 = 7, kBool = 9 };
 using OnnxDims = std::vector<std::int64_t>;
 inline constexpr std::int64_t kOnnxRows = -1;  // a dimension of any size
 
 using OnnxAttribute = std::string;  // encoded
 OnnxAttribute onnx_whole(const std::string& name, std::int64_t value);
+OnnxAttribute onnx_wholes(const std::string& name, std::initializer_list<std::int64_t> values);
 OnnxAttribute onnx_real(const std::string& name, double value);
 
 // An ONNX graph while it is written: nodes in the order in which they run, constants beside them.

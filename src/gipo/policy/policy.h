@@ -17,6 +17,12 @@ namespace gipo {
 class OnnxGraph;
 class RandomStream;
 
+// Names of nodes: the scaled floats of observations, empty where there are none, and the fields that encoders read.
+struct OnnxObservation {
+  std::string floats;
+  std::vector<std::string> raw;  // [fields]
+};
+
 // The parameters as a policy reads them. They lie outside it, in a learner or in published weights, and stay as they are
 // until nothing more is asked about them.
 template <class T>
@@ -39,6 +45,11 @@ struct ActionRow {
   RandomStream* random = nullptr;
   std::span<float> action, log_prob;  // [dims]
 };
+
+// The actions of the first rows of distributions, one for each; mask [rows, mask_size()] may be null.
+template <class T>
+void choose_actions(const DistributionSpec& spec, const DistributionView<T>& pi, std::span<const ActionRow> rows,
+                    const std::uint8_t* mask);
 
 template <class T>
 class Policy;
@@ -91,8 +102,8 @@ class Policy {
   virtual const T* values() = 0;
   virtual void value_gradient(const T* d_values, std::size_t rows, std::span<T> gradient) = 0;
 
-  // The network of the policy in an ONNX graph: from the node `x`, scaled floats of observations, to one named `output`.
-  virtual void add_to(OnnxGraph& graph, std::span<const float> policy, std::string x,
+  // The network of the policy in an ONNX graph, from these nodes to one named `output`.
+  virtual void add_to(OnnxGraph& graph, std::span<const float> policy, const OnnxObservation& x,
                       const std::string& output) const = 0;
 };
 

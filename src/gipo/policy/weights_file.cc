@@ -59,6 +59,48 @@ ActionSpace action_from_json(const std::string& text) {
   return action;
 }
 
+// The fields that encoders read, with these.
+std::string raw_to_json(const ModelSpec& spec) {
+  auto all = nlohmann::ordered_json::array();
+  for (std::size_t f = 0; f < spec.fields.size(); ++f) {
+    const Field& field = spec.fields[f];
+    if (!field.raw) continue;
+    all.push_back({{"name", field.name},
+                   {"dtype", name_of(field.dtype)},
+                   {"shape", field.shape},
+                   {"role", name_of(field.role)},
+                   {"choices", field.choices},
+                   {"bits", field.bits},
+                   {"encoder", word_of(spec.encoders[f])}});
+  }
+  return all.dump();
+}
+
+// Added to the fields, with their encoders.
+void add_raw(const std::string& text, Fields& fields, std::vector<Encoder>& encoders) {
+  constexpr std::int64_t kMost = 1 << 30;  // values of a field
+  for (const auto& json : parse_json<nlohmann::json>(text, "raw")) {
+    Field field{json.at("name").get<std::string>(),
+                dtype_of(json.at("dtype").get<std::string>()),
+                json.at("shape").get<std::vector<std::int64_t>>(),
+                json.at("role") == name_of(Role::kCritic) ? Role::kCritic : Role::kPolicy,
+                json.at("choices").get<std::vector<std::int64_t>>(),
+                json.at("bits").get<bool>()};
+    std::int64_t values = 1;
+    for (const std::int64_t n : field.shape) {
+      if (n < 1 || n > kMost / values) throw std::invalid_argument("the shape of a field");
+      values *= n;
+    }
+    for (const std::int64_t n : field.choices) {
+      if (n < 1 || n > kMost) throw std::invalid_argument("the choices of a field");
+    }
+    encoders.push_back(
+        choose_encoders(fmt::format("{}={}", field.name, json.at("encoder").get<std::string>()), {field}, true)[0]);
+    field.raw = true;
+    fields.push_back(std::move(field));
+  }
+}
+
 std::string in_words(const DistributionSpec& spec) {
   const DistributionKind kind = spec.kind();
   if (kind == DistributionKind::kGaussian) return "gaussian";
@@ -98,6 +140,7 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
                              {"shared", std::to_string(spec.options.shared)},
                              {"activation", word_of(spec.options.activation)}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
+  if (spec.needs_torch()) metadata["raw"] = raw_to_json(spec);
   if (spec.distribution.masked) metadata["masked"] = "true";
   if (spec.privileged > 0) metadata["privileged"] = std::to_string(spec.privileged);
   metadata.insert(more.begin(), more.end());
@@ -145,7 +188,8 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
     throw Error(fmt::format("{}: action: {}", where, e.what()));
   }
   const auto mean = file.entries().find("observation.mean");
-  if (mean == file.entries().end() || mean->second.shape.size() != 1 || mean->second.shape[0] == 0) {
+  const bool raw = file.metadata().contains("raw");
+  if (mean == file.entries().end() || mean->second.shape.size() != 1 || (mean->second.shape[0] == 0 && !raw)) {
     throw Error(where + ": no list observation.mean");
   }
   env.observation_size = mean->second.shape[0];
@@ -166,6 +210,15 @@ SavedPolicy policy_from_safetensors(const std::string& bytes, const std::string&
   }
   policy.model = make_model_spec(options, env);
   policy.model.fields = plain_fields(env.observation_size);
+  if (env.observation_size == 0) policy.model.fields.clear();
+  if (raw) {
+    policy.model.encoders.assign(policy.model.fields.size(), Encoder::kFloats);
+    try {
+      add_raw(field("raw"), policy.model.fields, policy.model.encoders);
+    } catch (const std::exception& e) {
+      throw Error(fmt::format("{}: raw: {}", where, e.what()));
+    }
+  }
   if (file.metadata().contains("masked")) add_mask(policy.model);
   // Before anything is made of that size.
   const std::size_t parameters =

@@ -58,7 +58,7 @@ Fields read_fields(const Json& value) {
     fields.push_back({f.at("name").get<std::string>(), dtype_of(f.at("dtype").get<std::string>()),
                       f.at("shape").get<std::vector<std::int64_t>>(),
                       f.at("role") == name_of(Role::kMask) ? Role::kMask : Role::kPolicy,
-                      f.at("choices").get<std::vector<std::int64_t>>()});
+                      f.at("choices").get<std::vector<std::int64_t>>(), f.at("bits").get<bool>()});
   }
   return fields;
 }

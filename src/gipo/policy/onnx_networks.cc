@@ -1,0 +1,88 @@
+#include "gipo/policy/onnx_networks.h"
+
+#include <cmath>
+
+#include "gipo/core/error.h"
+
+namespace gipo {
+
+std::string OnnxNetworks::next() {
+  GIPO_CHECK(used_ < slices_.size());
+  const TensorSlice& s = slices_[used_++];
+  return graph_.constant<float>("policy." + s.name, s.shape, parameters_.subspan(s.offset, s.values()));
+}
+
+std::string OnnxNetworks::reshaped(const Value& x, std::initializer_list<std::int64_t> shape) {
+  const std::vector<std::int64_t> dims(shape);
+  const std::string to =
+      graph_.constant<std::int64_t>(fmt::format("shape.{}", shapes_++), {static_cast<std::int64_t>(dims.size())}, dims);
+  return graph_.node("Reshape", {x, to});
+}
+
+std::string OnnxNetworks::turned(const Value& x, std::initializer_list<std::int64_t> order) {
+  return graph_.node("Transpose", {x}, {onnx_wholes("perm", order)});
+}
+
+std::string OnnxNetworks::conv(const std::string&, const Value& x, const Conv& c) {
+  const std::string weight = next(), bias = next();
+  return graph_.node("Conv", {x, weight, bias},
+                     {onnx_wholes("kernel_shape", {c.kernel, c.kernel}), onnx_wholes("strides", {c.stride, c.stride}),
+                      onnx_wholes("pads", {c.padding, c.padding, c.padding, c.padding})});
+}
+
+// Of rows of any shape, the last dimension being the layer's.
+std::string OnnxNetworks::linear(const std::string&, const Value& x, std::int64_t) {
+  const std::string weight = next(), bias = next();
+  return graph_.node("Add", {graph_.node("MatMul", {x, turned(weight, {1, 0})}), bias});
+}
+
+std::string OnnxNetworks::norm(const std::string&, const Value& x) {
+  const std::string weight = next(), bias = next();
+  return graph_.node("LayerNormalization", {x, weight, bias},
+                     {onnx_whole("axis", -1), onnx_real("epsilon", kNormEpsilon)});
+}
+
+std::string OnnxNetworks::lookup(const std::string&, const Value& x, const std::vector<std::int64_t>& choices) {
+  std::vector<std::int64_t> first(choices.size());
+  for (std::size_t c = 1; c < choices.size(); ++c) first[c] = first[c - 1] + choices[c - 1];
+  const std::string table = next();
+  const std::string from = graph_.constant<std::int64_t>(fmt::format("first.{}", shapes_++),
+                                                         {static_cast<std::int64_t>(first.size())}, first);
+  return graph_.node("Gather", {table, graph_.node("Add", {x, from})}, {onnx_whole("axis", 0)});
+}
+
+std::string OnnxNetworks::parameter(const std::string&, const std::vector<std::int64_t>&) { return next(); }
+
+std::string OnnxNetworks::activate(const Value& x, Activation activation) {
+  return graph_.node(activation == Activation::kTanh ? "Tanh" : "Relu", {x});
+}
+
+std::string OnnxNetworks::pool(const Value& x) {
+  return graph_.node(
+      "MaxPool", {x},
+      {onnx_wholes("kernel_shape", {3, 3}), onnx_wholes("strides", {2, 2}), onnx_wholes("pads", {1, 1, 1, 1})});
+}
+
+std::string OnnxNetworks::attention(const Value& q, const Value& k, const Value& v) {
+  constexpr std::int64_t kWidth = kVitWidth / kVitHeads;
+  const auto heads = [&](const Value& x, std::initializer_list<std::int64_t> order) {
+    return turned(reshaped(x, {0, 0, kVitHeads, kWidth}), order);
+  };
+  const std::string scale = graph_.constant<float>(fmt::format("scale.{}", shapes_++), {1},
+                                                   std::vector<float>{1 / std::sqrt(static_cast<float>(kWidth))});
+  std::string weights = graph_.node("MatMul", {heads(q, {0, 2, 1, 3}), heads(k, {0, 2, 3, 1})});
+  weights = graph_.node("Softmax", {graph_.node("Mul", {weights, scale})}, {onnx_whole("axis", -1)});
+  return reshaped(turned(graph_.node("MatMul", {weights, heads(v, {0, 2, 1, 3})}), {0, 2, 1, 3}), {0, 0, kVitWidth});
+}
+
+std::string OnnxNetworks::tokens(const Value& x) { return turned(reshaped(x, {0, kVitWidth, -1}), {0, 2, 1}); }
+
+std::string OnnxNetworks::mean_of_tokens(const Value& x) {
+  return graph_.node("ReduceMean", {x}, {onnx_wholes("axes", {1}), onnx_whole("keepdims", 0)});
+}
+
+std::string OnnxNetworks::join(const std::vector<Value>& all) {
+  return all.size() == 1 ? all[0] : graph_.node("Concat", all, {onnx_whole("axis", 1)});
+}
+
+}  // namespace gipo

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gipo/policy/networks.h"
+#include "gipo/policy/onnx_graph.h"
+#include "gipo/policy/tensor_slice.h"
+
+namespace gipo {
+
+// The backend of networks.h that writes nodes of an ONNX graph, the parameters as constants.
+class OnnxNetworks {
+ public:
+  using Value = std::string;  // the name of a node
+
+  OnnxNetworks(OnnxGraph& graph, std::span<const TensorSlice> slices, std::span<const float> parameters)
+      : graph_(graph), slices_(slices), parameters_(parameters) {}
+
+  void enter(const std::string&) {}
+  Value conv(const std::string& name, const Value& x, const Conv& conv);
+  Value linear(const std::string& name, const Value& x, std::int64_t out);
+  Value norm(const std::string& name, const Value& x);
+  Value lookup(const std::string& name, const Value& x, const std::vector<std::int64_t>& choices);
+  Value parameter(const std::string& name, const std::vector<std::int64_t>& shape);
+  Value activate(const Value& x, Activation activation);
+  Value pool(const Value& x);
+  Value add(const Value& x, const Value& y) { return graph_.node("Add", {x, y}); }
+  Value attention(const Value& q, const Value& k, const Value& v);
+  Value tokens(const Value& x);
+  Value mean_of_tokens(const Value& x);
+  Value flat(const Value& x) { return graph_.node("Flatten", {x}, {onnx_whole("axis", 1)}); }
+  Value join(const std::vector<Value>& all);
+
+ private:
+  Value next();
+  Value reshaped(const Value& x, std::initializer_list<std::int64_t> shape);
+  Value turned(const Value& x, std::initializer_list<std::int64_t> order);
+
+  OnnxGraph& graph_;
+  std::span<const TensorSlice> slices_;
+  std::span<const float> parameters_;
+  std::size_t used_ = 0, shapes_ = 0;
+};
+
+}  // namespace gipo

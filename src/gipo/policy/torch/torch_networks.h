@@ -1,0 +1,43 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gipo/policy/networks.h"
+#include "gipo/policy/tensor_slice.h"
+
+namespace gipo {
+
+// The backend of networks.h that computes, with the parameters in the order in which the layout listed them.
+class TorchNetworks {
+ public:
+  using Value = torch::Tensor;  // [rows, ...]
+
+  explicit TorchNetworks(std::span<const torch::Tensor> parameters) : parameters_(parameters) {}
+
+  void enter(const std::string&) {}
+  Value conv(const std::string& name, const Value& x, const Conv& conv);
+  Value linear(const std::string& name, const Value& x, std::int64_t out);
+  Value norm(const std::string& name, const Value& x);
+  Value lookup(const std::string& name, const Value& x, const std::vector<std::int64_t>& choices);
+  Value parameter(const std::string& name, const std::vector<std::int64_t>& shape);
+  Value activate(const Value& x, Activation activation);
+  Value pool(const Value& x) { return torch::max_pool2d(x, 3, 2, 1); }
+  Value add(const Value& x, const Value& y) { return x + y; }
+  Value attention(const Value& q, const Value& k, const Value& v);
+  Value tokens(const Value& x) { return x.flatten(2).transpose(1, 2); }
+  Value mean_of_tokens(const Value& x) { return x.mean(1); }
+  Value flat(const Value& x) { return x.flatten(1); }
+  Value join(const std::vector<Value>& all) { return all.size() == 1 ? all[0] : torch::cat(all, 1); }
+
+ private:
+  const torch::Tensor& next();
+
+  std::span<const torch::Tensor> parameters_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace gipo

@@ -1,0 +1,324 @@
+#include "gipo/policy/torch_policy.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+
+#include "gipo/core/error.h"
+#include "gipo/core/random.h"
+#include "gipo/data/encode.h"
+#include "gipo/policy/network_layout.h"
+#include "gipo/policy/onnx_networks.h"
+#include "gipo/policy/torch/torch_networks.h"
+
+namespace gipo {
+namespace {
+
+using torch::Tensor;
+
+constexpr double kPolicyGain = 0.01, kCriticGain = 1;  // of the first weights at the output
+
+// One of the two networks: where its parameters lie, and the parts that a forward goes through.
+class TorchNetwork {
+ public:
+  TorchNetwork(const ModelSpec& spec, Part part) : spec_(spec), part_(part) {
+    const PolicyOptions& o = spec.options;
+    shared_ = static_cast<std::size_t>(o.shared);
+    const bool policy = part == Part::kPolicy;
+    const Widths own(o.hidden.begin() + o.shared, o.hidden.end());
+    hidden_ = policy ? o.hidden : o.critic_hidden.value_or(own);
+    outputs_ = policy ? static_cast<std::int64_t>(spec.distribution.outputs()) : 1;
+    NetworkInput<NetworkLayout::Value> in;
+    const std::size_t floats = floats_read();
+    if (floats > 0) in.floats.push_back({static_cast<std::int64_t>(floats)});
+    for (std::size_t f = 0; f < spec.fields.size(); ++f) {
+      in.raw.push_back(spec.fields[f].raw ? input_of(spec.encoders[f], spec.fields[f]) : NetworkLayout::Value{});
+    }
+    if (!policy && shared_ > 0) in.floats.insert(in.floats.begin(), {o.hidden[shared_ - 1]});
+    layout_.enter("");
+    run(layout_, in, 0, layers());
+  }
+
+  std::size_t layers() const { return hidden_.size() + 1; }
+  const NetworkLayout& layout() const { return layout_; }
+  std::int64_t outputs() const { return outputs_; }
+  // Of the floats of an observation: the policy's come first.
+  std::size_t floats_read() const {
+    const std::size_t all = spec_.observation_size;
+    if (part_ == Part::kPolicy) return all - spec_.privileged;
+    return shared_ > 0 ? spec_.privileged : all;
+  }
+
+  // Where the parameters lie now.
+  void bind(std::span<const float> parameters, bool learns) {
+    tensors_.clear();
+    const auto options = torch::TensorOptions().dtype(torch::kFloat32);
+    for (const TensorSlice& s : layout_.slices()) {
+      float* at = const_cast<float*>(parameters.data() + s.offset);  // libtorch knows no tensor that is only read
+      tensors_.push_back(torch::from_blob(at, s.shape, options).set_requires_grad(learns));
+    }
+  }
+  std::span<const Tensor> tensors() const { return tensors_; }
+
+  // Layers [begin, end) of what the encoders, where begin is 0, make of the input.
+  template <class B>
+  typename B::Value run(B& b, const NetworkInput<typename B::Value>& in, std::size_t begin, std::size_t end) const {
+    typename B::Value x = begin > 0 ? in.floats[0] : features(b, in);
+    return layers_network(b, spec_.options, hidden_, outputs_, begin, end, std::move(x));
+  }
+
+ private:
+  template <class B>
+  typename B::Value features(B& b, const NetworkInput<typename B::Value>& in) const {
+    if (part_ == Part::kPolicy) return features_network(b, spec_, {Role::kPolicy}, in);
+    if (shared_ > 0) return features_network(b, spec_, {Role::kCritic}, in);
+    return features_network(b, spec_, {Role::kPolicy, Role::kCritic}, in);
+  }
+
+  ModelSpec spec_;
+  Part part_;
+  std::size_t shared_ = 0;
+  Widths hidden_;
+  std::int64_t outputs_ = 1;
+  NetworkLayout layout_;
+  std::vector<Tensor> tensors_;
+};
+
+// The rows of a field as an encoder takes them.
+Tensor as_input(const Field& field, Encoder encoder, const std::byte* column, std::int64_t rows) {
+  std::vector<std::int64_t> shape = {rows};
+  shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+  const auto type = field.dtype == DType::kUint8     ? torch::kUInt8
+                    : field.dtype == DType::kInt32   ? torch::kInt32
+                    : field.dtype == DType::kInt64   ? torch::kInt64
+                    : field.dtype == DType::kFloat32 ? torch::kFloat32
+                                                     : torch::kFloat64;
+  Tensor x = torch::from_blob(const_cast<std::byte*>(column), shape, torch::TensorOptions().dtype(type));
+  if (encoder == Encoder::kEmbedding) return x.to(torch::kInt64).reshape({rows, -1});
+  const ImageShape image = image_shape(field);
+  x = x.to(torch::kFloat32);
+  if (field.image()) x.mul_(1.0 / 255);
+  if (image.channels_last) return x.permute({0, 3, 1, 2}).contiguous();
+  return x.reshape({rows, image.channels, image.height, image.width});
+}
+
+Tensor first_rows(const Tensor& x, std::size_t rows) {
+  return x.defined() ? x.narrow(0, 0, static_cast<std::int64_t>(rows)) : x;
+}
+
+void copy_gradients(const NetworkLayout& layout, const std::vector<Tensor>& gradients, std::span<float> out) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const TensorSlice& s = layout.slices()[i];
+    const Tensor whole = gradients[i].contiguous();
+    std::copy_n(whole.const_data_ptr<float>(), s.values(), out.data() + s.offset);
+  }
+}
+
+class TorchPolicy final : public Policy<float> {
+ public:
+  TorchPolicy(const ModelSpec& spec, const PolicyRoom& room)
+      : spec_(spec),
+        room_(room),
+        policy_(spec, Part::kPolicy),
+        critic_(spec, Part::kCritic),
+        shared_(static_cast<std::size_t>(spec.options.shared)),
+        pi_(spec.distribution, room.learned),
+        mask_field_(mask_field(spec.fields)) {
+    // One thread a call: which networks run side by side is the caller's business, and bytes do not depend on it.
+    static const bool once = (at::set_num_threads(1), true);
+    static_cast<void>(once);
+  }
+
+  std::vector<TensorSlice> tensors(Part part) const override {
+    std::vector<TensorSlice> slices = network(part).layout().slices();
+    for (TensorSlice& s : slices) s.name = (part == Part::kPolicy ? "policy." : "critic.") + s.name;
+    const std::size_t extra = part == Part::kPolicy ? spec_.distribution.extra_parameters() : 0;
+    if (extra > 0) slices.push_back({"policy.log_std", count(part), {static_cast<std::int64_t>(extra)}});
+    return slices;
+  }
+
+  void initialise(Part part, std::span<float> parameters, RandomStream& random) const override {
+    network(part).layout().initialise(parameters.first(count(part)), random, spec_.options.init,
+                                      part == Part::kPolicy ? kPolicyGain : kCriticGain);
+    std::ranges::fill(parameters.subspan(count(part)), static_cast<float>(spec_.options.init_log_std));
+  }
+
+  void constrain(std::span<float> policy) const override {
+    for (float& v : policy.subspan(count(Part::kPolicy))) {
+      v = std::clamp(v, static_cast<float>(kMinLogStd), static_cast<float>(kMaxLogStd));
+    }
+  }
+
+  void see(const PolicyParameters<float>& parameters, const PolicyInput& input) override {
+    GIPO_CHECK(input.columns.size() == spec_.fields.size() && input.rows <= room_.rows);
+    bind(parameters);
+    rows_ = input.rows;
+    mask_ = spec_.distribution.masked ? reinterpret_cast<const std::uint8_t*>(input.columns[mask_field_]) : nullptr;
+    const torch::NoGradGuard none;
+    const auto rows = static_cast<std::int64_t>(rows_), width = static_cast<std::int64_t>(spec_.observation_size);
+    if (width > 0) {
+      encoded_.resize(room_.rows * spec_.observation_size);
+      scaled_.resize(encoded_.size());
+      encode(spec_.fields, input.columns, rows_, encoded_.data());
+      parameters.scale->apply<float>({encoded_.data(), rows_ * spec_.observation_size}, scaled_.data());
+      floats_ = torch::from_blob(scaled_.data(), {rows, width});
+    }
+    raw_.assign(spec_.fields.size(), {});
+    for (std::size_t f = 0; f < spec_.fields.size(); ++f) {
+      if (spec_.fields[f].raw) raw_[f] = as_input(spec_.fields[f], spec_.encoders[f], input.columns[f], rows);
+    }
+    see_shared();
+  }
+
+  void see_as(const PolicyParameters<float>& parameters, const Policy<float>& other) override {
+    const auto& twin = static_cast<const TorchPolicy&>(other);
+    bind(parameters);
+    rows_ = std::min(twin.rows_, room_.rows);
+    mask_ = twin.mask_;
+    floats_ = first_rows(twin.floats_, rows_);
+    raw_ = twin.raw_;
+    for (Tensor& x : raw_) x = first_rows(x, rows_);
+    see_shared();
+  }
+
+  void forward(std::size_t rows) override {
+    GIPO_CHECK(rows <= rows_);
+    const torch::AutoGradMode gradients(learns());
+    evaluated_ = rows;
+    if (shared_ > 0) {
+      TorchNetworks b = *trunk_backend_;
+      outputs_ = policy_.run(b, {{first_rows(trunk_, rows)}, {}}, shared_, policy_.layers());
+    } else {
+      TorchNetworks b(policy_.tensors());
+      outputs_ = policy_.run(b, input(Part::kPolicy, rows), 0, policy_.layers());
+    }
+    outputs_ = outputs_.contiguous();
+    view_ = {outputs_.const_data_ptr<float>(), extra()};
+    if (learns()) pi_.evaluate(view_, rows, mask_);
+  }
+
+  void choose(std::span<const ActionRow> rows) override {
+    GIPO_CHECK(rows.size() == evaluated_);
+    choose_actions(spec_.distribution, view_, rows, mask_);
+  }
+
+  DistributionView<float> distribution() const override { return view_; }
+  void log_prob(const float* actions, float* out) const override { pi_.log_prob(actions, out); }
+  void entropy(float* out) const override { pi_.entropy(out); }
+  void kl_divergence(const Policy<float>& other, float* out) const override {
+    pi_.kl_divergence(static_cast<const TorchPolicy&>(other).pi_, out);
+  }
+
+  void policy_gradient(const float* actions, const PolicyLoss<float>& loss, std::span<float> gradient) override {
+    d_outputs_.resize(room_.learned * static_cast<std::size_t>(policy_.outputs()));
+    DistributionLoss<float> of_outputs{loss.d_log_prob, loss.entropy_coef, loss.kl_coef, nullptr};
+    if (loss.other) of_outputs.other = &static_cast<const TorchPolicy*>(loss.other)->pi_;
+    pi_.gradient(actions, of_outputs, d_outputs_.data(), gradient.subspan(count(Part::kPolicy)));
+    backward(policy_, outputs_, d_outputs_.data(), gradient);
+  }
+
+  const float* values() override {
+    const torch::AutoGradMode gradients(learns());
+    TorchNetworks b(critic_.tensors());
+    values_ = critic_.run(b, input(Part::kCritic, rows_), 0, critic_.layers()).contiguous();
+    return values_.const_data_ptr<float>();
+  }
+
+  void value_gradient(const float* d_values, std::size_t rows, std::span<float> gradient) override {
+    backward(critic_, first_rows(values_, rows), d_values, gradient);
+  }
+
+  void add_to(OnnxGraph& graph, std::span<const float> policy, const OnnxObservation& x,
+              const std::string& output) const override {
+    NetworkInput<std::string> in{{}, x.raw};
+    if (!x.floats.empty()) in.floats.push_back(x.floats);
+    OnnxNetworks b(graph, policy_.layout().slices(), policy);
+    graph.node("Identity", {policy_.run(b, in, 0, policy_.layers())}, {}, {output});
+  }
+
+ private:
+  bool learns() const { return room_.learned > 0; }
+  const TorchNetwork& network(Part part) const { return part == Part::kPolicy ? policy_ : critic_; }
+  std::size_t count(Part part) const { return network(part).layout().parameter_count(); }
+  std::span<const float> extra() const { return parameters_.policy.subspan(count(Part::kPolicy)); }
+
+  void bind(const PolicyParameters<float>& parameters) {
+    parameters_ = parameters;
+    policy_.bind(parameters.policy, learns());
+    critic_.bind(parameters.critic, learns());
+  }
+
+  // The output of the layers that both read. The policy's layers after these begin where this ended.
+  void see_shared() {
+    if (shared_ == 0) return;
+    const torch::AutoGradMode gradients(learns());
+    trunk_backend_.emplace(policy_.tensors());
+    trunk_ = policy_.run(*trunk_backend_, input(Part::kPolicy, rows_), 0, shared_);
+  }
+
+  NetworkInput<Tensor> input(Part part, std::size_t rows) const {
+    NetworkInput<Tensor> in;
+    const auto width = static_cast<std::int64_t>(network(part).floats_read());
+    if (part == Part::kCritic && shared_ > 0) in.floats.push_back(first_rows(trunk_, rows).detach());
+    const std::int64_t first = part == Part::kCritic ? static_cast<std::int64_t>(spec_.observation_size) - width : 0;
+    if (width > 0) in.floats.push_back(first_rows(floats_, rows).narrow(1, first, width));
+    for (const Tensor& x : raw_) in.raw.push_back(first_rows(x, rows));
+    return in;
+  }
+
+  static void backward(const TorchNetwork& network, const Tensor& output, const float* d_output,
+                       std::span<float> gradient) {
+    const Tensor d = torch::from_blob(const_cast<float*>(d_output), output.sizes());
+    const std::vector<Tensor> leaves(network.tensors().begin(), network.tensors().end());
+    copy_gradients(network.layout(), torch::autograd::grad({output}, leaves, {d}), gradient);
+  }
+
+  ModelSpec spec_;
+  PolicyRoom room_;
+  TorchNetwork policy_, critic_;
+  std::size_t shared_;
+  EvaluatedDistribution<float> pi_;
+  std::size_t mask_field_;
+
+  // Of the last calls.
+  PolicyParameters<float> parameters_;
+  std::size_t rows_ = 0, evaluated_ = 0;
+  const std::uint8_t* mask_ = nullptr;
+  std::vector<float> encoded_, scaled_;         // [rows, observation_size]
+  Tensor floats_;                               // the same
+  std::vector<Tensor> raw_;                     // [fields] of [rows, ...]
+  std::optional<TorchNetworks> trunk_backend_;  // where the layers that both read have ended
+  Tensor trunk_, outputs_, values_;
+  DistributionView<float> view_;
+  AlignedVector<float> d_outputs_;  // [learned, outputs]
+};
+
+}  // namespace
+
+std::unique_ptr<Policy<float>> make_torch_policy(const ModelSpec& spec, const PolicyRoom& room) {
+  return std::make_unique<TorchPolicy>(spec, room);
+}
+
+// Inputs, what layers keep for the gradient and that gradient itself.
+PolicyMemory torch_policy_memory(const ModelSpec& spec, const PolicyRoom& room) {
+  double inputs = 2 * static_cast<double>(spec.observation_size);
+  for (const Field& f : spec.fields) inputs += f.raw ? 2 * static_cast<double>(f.values()) : 0;
+  const auto rows = static_cast<double>(room.rows), kept = room.learned > 0 ? 2.0 : 1.0;
+  const TorchNetwork policy(spec, Part::kPolicy), critic(spec, Part::kCritic);
+  const double parameters = static_cast<double>(policy.layout().parameter_count() + critic.layout().parameter_count());
+  PolicyMemory memory;
+  memory.held =
+      4 * rows *
+      (inputs + kept * (policy.layout().floats_of_a_row() + (room.critic ? critic.layout().floats_of_a_row() : 0)));
+  if (room.learned > 0) memory.held += 4 * parameters;
+  memory.at_first = 8 * 4 * parameters;  // an orthogonal matrix is made in double precision from three more of its size
+  return memory;
+}
+
+std::string torch_version() { return TORCH_VERSION; }
+
+}  // namespace gipo

@@ -1,0 +1,313 @@
+#include "gipo/policy/torch_policy.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <map>
+
+#include "gipo/core/error.h"
+#include "gipo/core/random.h"
+
+namespace gipo {
+namespace {
+
+using torch::Tensor;
+
+constexpr std::size_t kRows = 6;
+
+struct Parameters {
+  std::vector<float> policy, critic;
+  ObservationScale scale;
+  PolicyParameters<float> view() const { return {policy, critic, &scale}; }
+};
+
+Parameters first_parameters(const Policy<float>& policy, const ModelSpec& spec, std::uint64_t seed = 1) {
+  Parameters p{std::vector<float>(values_of(policy.tensors(Part::kPolicy))),
+               std::vector<float>(values_of(policy.tensors(Part::kCritic))),
+               ObservationScale::identity(spec.observation_size)};
+  RandomStream random(seed);
+  policy.initialise(Part::kPolicy, p.policy, random);
+  policy.initialise(Part::kCritic, p.critic, random);
+  return p;
+}
+
+// A choice of four from an image, a number and something that the critic alone sees.
+ModelSpec seeing(const std::string& encoder, std::vector<std::int64_t> shape, PolicyOptions options = {}) {
+  EnvSpec env;
+  env.id = "T";
+  env.action = ActionSpace::discrete(4);
+  env.fields = {{"image", DType::kUint8, std::move(shape)},
+                {"speed", DType::kFloat32, {2}},
+                {"place", DType::kInt32, {2}, Role::kPolicy, {50, 7}},
+                {"secret", DType::kFloat32, {1}, Role::kCritic}};
+  env.observation_size = floats_of(env.fields);
+  options.encoder = encoder;
+  const std::vector<Encoder> encoders = choose_encoders(encoder, env.fields, true);
+  set_encoders(env, encoders);
+  return make_model_spec(options, env, encoders);
+}
+
+struct Observations {
+  std::vector<std::uint8_t> image;
+  std::vector<float> speed, secret;
+  std::vector<std::int32_t> place;
+  std::vector<const std::byte*> columns;
+
+  explicit Observations(const ModelSpec& spec) {
+    RandomStream random(2);
+    image.resize(kRows * spec.fields[0].values());
+    for (auto& v : image) v = static_cast<std::uint8_t>(random.below(256));
+    for (std::size_t r = 0; r < kRows; ++r) {
+      for (int i = 0; i < 2; ++i) speed.push_back(static_cast<float>(random.normal()));
+      place.push_back(static_cast<std::int32_t>(random.below(50)));
+      place.push_back(static_cast<std::int32_t>(random.below(7)));
+      secret.push_back(static_cast<float>(random.normal()));
+    }
+    const auto bytes = [](const auto& v) { return reinterpret_cast<const std::byte*>(v.data()); };
+    columns = {bytes(image), bytes(speed), bytes(place), bytes(secret)};
+  }
+};
+
+// The same networks in double, written down a second time, with the gradients of libtorch.
+struct Oracle {
+  std::map<std::string, Tensor> p;
+
+  Oracle(const Policy<float>& policy, const Parameters& parameters) {
+    for (const Part part : {Part::kPolicy, Part::kCritic}) {
+      const std::vector<float>& flat = part == Part::kPolicy ? parameters.policy : parameters.critic;
+      for (const TensorSlice& s : policy.tensors(part)) {
+        std::vector<float> values(flat.begin() + static_cast<std::ptrdiff_t>(s.offset),
+                                  flat.begin() + static_cast<std::ptrdiff_t>(s.offset + s.values()));
+        p[s.name] = torch::tensor(values).reshape(s.shape).to(torch::kDouble).requires_grad_();
+      }
+    }
+  }
+  Tensor conv(const std::string& name, const Tensor& x, int stride, int padding = 0) {
+    return torch::conv2d(x, p.at(name + ".weight"), p.at(name + ".bias"), stride, padding);
+  }
+  Tensor dense(const std::string& name, const Tensor& x) {
+    return torch::matmul(x, p.at(name + ".weight").t()) + p.at(name + ".bias");
+  }
+  Tensor norm(const std::string& name, const Tensor& x) {
+    const Tensor mean = x.mean(-1, true), variance = (x - mean).square().mean(-1, true);
+    return (x - mean) / (variance + 1e-5).sqrt() * p.at(name + ".weight") + p.at(name + ".bias");
+  }
+  Tensor image(const std::string& part, const std::string& encoder, Tensor x) {
+    const std::string at = part + ".image.";
+    if (encoder == "small") return torch::relu(conv(at + "conv0", x, 1)).flatten(1);
+    if (encoder == "nature") {
+      x = torch::relu(conv(at + "conv0", x, 4));
+      x = torch::relu(conv(at + "conv1", x, 2));
+      return torch::relu(conv(at + "conv2", x, 1)).flatten(1);
+    }
+    if (encoder == "impala") {
+      for (const std::string stage : {"0", "1", "2"}) {
+        x = torch::max_pool2d(conv(at + stage + ".conv", x, 1, 1), 3, 2, 1);
+        for (const std::string block : {".0", ".1"}) {
+          const Tensor y = conv(at + stage + block + ".conv0", torch::relu(x), 1, 1);
+          x = x + conv(at + stage + block + ".conv1", torch::relu(y), 1, 1);
+        }
+      }
+      return torch::relu(x).flatten(1);
+    }
+    const auto patch = p.at(at + "patch.weight").size(2);
+    x = conv(at + "patch", x, static_cast<int>(patch)).flatten(2).transpose(1, 2) + p.at(at + "position");
+    for (const std::string block : {"0.", "1."}) {
+      const Tensor seen = norm(at + block + "norm1", x);
+      const auto heads = [&](const char* name) { return dense(at + block + name, seen).split(16, -1); };
+      const auto q = heads("query"), k = heads("key"), v = heads("value");
+      std::vector<Tensor> all;
+      for (std::size_t h = 0; h < q.size(); ++h) {
+        all.push_back(torch::matmul(torch::softmax(torch::matmul(q[h], k[h].transpose(1, 2)) / 4, -1), v[h]));
+      }
+      x = x + dense(at + block + "out", torch::cat(all, -1));
+      x = x + dense(at + block + "down", torch::relu(dense(at + block + "up", norm(at + block + "norm2", x))));
+    }
+    return norm(at + "norm", x).mean(1);
+  }
+  Tensor features(const std::string& part, const std::string& encoder, const ModelSpec& spec, const Observations& o) {
+    const auto rows = static_cast<std::int64_t>(kRows);
+    std::vector<std::int64_t> shape = {rows};
+    for (const std::int64_t n : spec.fields[0].shape) shape.push_back(n);
+    Tensor x = torch::tensor(std::vector<double>(o.image.begin(), o.image.end()), torch::kDouble).reshape(shape) / 255;
+    const ImageShape seen = image_shape(spec.fields[0]);
+    x = seen.channels_last ? x.permute({0, 3, 1, 2}) : x.reshape({rows, seen.channels, seen.height, seen.width});
+    const Tensor speed = torch::tensor(o.speed).reshape({rows, 2}).to(torch::kDouble);
+    const Tensor secret = torch::tensor(o.secret).reshape({rows, 1}).to(torch::kDouble);
+    const Tensor place = torch::tensor(o.place).reshape({rows, 2}).to(torch::kLong);
+    const Tensor table = p.at(part + ".place.table");
+    std::vector<Tensor> all = {speed};
+    if (part == "critic") all.push_back(secret);
+    all.push_back(image(part, encoder, x));
+    all.push_back(table.index({place.select(1, 0)}));
+    all.push_back(table.index({place.select(1, 1) + 50}));
+    return torch::cat(all, 1);
+  }
+  Tensor hidden(const std::string& part, Tensor x) {
+    x = norm(part + ".0.norm", torch::tanh(dense(part + ".0", x)));
+    return dense(part + ".1", x);
+  }
+};
+
+double relative(const std::vector<float>& flat, const TensorSlice& s, const Tensor& wanted) {
+  const Tensor whole = wanted.contiguous();
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < s.values(); ++i) {
+    const double w = whole.const_data_ptr<double>()[i];
+    difference = std::max(difference, std::abs(w - flat[s.offset + i]));
+    size = std::max(size, std::abs(w));
+  }
+  return difference / std::max(size, 1e-3);  // some are zero: a softmax does not see the bias of its keys
+}
+
+class TorchEncoders : public testing::TestWithParam<std::pair<const char*, std::vector<std::int64_t>>> {};
+
+TEST_P(TorchEncoders, ValuesAndGradientsAreThoseOfTheSameNetworkInDouble) {
+  const auto& [encoder, shape] = GetParam();
+  PolicyOptions options;
+  options.hidden = {16};
+  options.layer_norm = true;
+  const ModelSpec spec = seeing(std::string("image=") + encoder, shape, options);
+  const auto policy = make_torch_policy(spec, {kRows, kRows});
+  Parameters parameters = first_parameters(*policy, spec);
+  RandomStream random(5);
+  for (float& v : parameters.policy) v += static_cast<float>(0.02 * random.normal());  // outputs that differ
+  const Observations seen(spec);
+  policy->see(parameters.view(), {seen.columns, kRows});
+  policy->forward(kRows);
+
+  Oracle oracle(*policy, parameters);
+  const Tensor logits = oracle.hidden("policy", oracle.features("policy", encoder, spec, seen));
+  const Tensor log_p = torch::log_softmax(logits, -1);
+  std::vector<float> action(kRows), log_prob(kRows), entropy(kRows), d_log_prob(kRows);
+  for (std::size_t r = 0; r < kRows; ++r) {
+    action[r] = static_cast<float>(r % 4);
+    d_log_prob[r] = static_cast<float>(random.normal());
+  }
+  policy->log_prob(action.data(), log_prob.data());
+  policy->entropy(entropy.data());
+  Tensor loss = torch::zeros({}, torch::kDouble);
+  for (std::int64_t r = 0; r < static_cast<std::int64_t>(kRows); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    const Tensor row = log_p[r], h = -(row.exp() * row).sum();
+    EXPECT_NEAR(log_prob[i], row[r % 4].item<double>(), 1e-5);
+    EXPECT_NEAR(entropy[i], h.item<double>(), 1e-5);
+    loss = loss + d_log_prob[i] * row[r % 4] - 0.1 * h;
+  }
+  std::vector<float> gradient(parameters.policy.size());
+  PolicyLoss<float> of;
+  of.d_log_prob = d_log_prob.data();
+  of.entropy_coef = 0.1f;
+  policy->policy_gradient(action.data(), of, gradient);
+  loss.backward();
+  for (const TensorSlice& s : policy->tensors(Part::kPolicy)) {
+    EXPECT_LT(relative(gradient, s, oracle.p.at(s.name).grad()), 1e-4) << s.name;
+  }
+
+  const float* values = policy->values();
+  const Tensor v = oracle.hidden("critic", oracle.features("critic", encoder, spec, seen)).squeeze(1);
+  std::vector<float> d_values(kRows, 0.0f), critic_gradient(parameters.critic.size());
+  for (std::size_t r = 0; r + 1 < kRows; ++r) d_values[r] = static_cast<float>(random.normal());
+  Tensor value_loss = torch::zeros({}, torch::kDouble);
+  for (std::size_t r = 0; r < kRows; ++r) {
+    EXPECT_NEAR(values[r], v[static_cast<std::int64_t>(r)].item<double>(), 1e-4);
+    value_loss = value_loss + d_values[r] * v[static_cast<std::int64_t>(r)];
+  }
+  policy->value_gradient(d_values.data(), kRows - 1, critic_gradient);
+  value_loss.backward();
+  for (const TensorSlice& s : policy->tensors(Part::kCritic)) {
+    EXPECT_LT(relative(critic_gradient, s, oracle.p.at(s.name).grad()), 1e-4) << s.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, TorchEncoders,
+                         testing::Values(std::pair{"small", std::vector<std::int64_t>{10, 10, 4}},
+                                         std::pair{"nature", std::vector<std::int64_t>{2, 44, 40}},
+                                         std::pair{"impala", std::vector<std::int64_t>{18, 15, 3}},
+                                         std::pair{"vit", std::vector<std::int64_t>{16, 24}}));
+
+// What the two kinds make of plain vectors, with layers of each sort.
+TEST(TorchPolicy, OfVectorsIsTheMlp) {
+  for (const std::int64_t shared : {0, 1}) {
+    for (const FirstWeights init : {FirstWeights::kOrthogonal, FirstWeights::kUniform}) {
+      PolicyOptions options;
+      options.hidden = {12, 9};
+      options.layer_norm = true;
+      options.shared = shared;
+      options.init = init;
+      EnvSpec env;
+      env.id = "T";
+      env.action = ActionSpace::box({-1, -2}, {1, 2});
+      env.fields = plain_fields(5);
+      env.observation_size = 5;
+      const ModelSpec spec = make_model_spec(options, env);
+      const auto torch = make_torch_policy(spec, {kRows, kRows}), mlp = make_policy<float>(spec, {kRows, kRows});
+      const Parameters first = first_parameters(*torch, spec), other = first_parameters(*mlp, spec);
+      EXPECT_EQ(first.policy, other.policy);
+      EXPECT_EQ(first.critic, other.critic);
+      for (const Part part : {Part::kPolicy, Part::kCritic}) {
+        const auto one = torch->tensors(part), two = mlp->tensors(part);
+        ASSERT_EQ(one.size(), two.size());
+        for (std::size_t i = 0; i < one.size(); ++i) {
+          EXPECT_EQ(one[i].name, two[i].name);
+          EXPECT_EQ(one[i].offset, two[i].offset);
+          EXPECT_EQ(one[i].shape, two[i].shape);
+        }
+      }
+      RandomStream random(9);
+      std::vector<float> rows(5 * kRows), action(2 * kRows), d(2 * kRows), d_values(kRows);
+      for (auto* v : {&rows, &action, &d, &d_values}) {
+        for (float& x : *v) x = static_cast<float>(random.normal());
+      }
+      const std::byte* columns[] = {reinterpret_cast<const std::byte*>(rows.data())};
+      std::vector<std::vector<float>> found[2];
+      for (const bool second : {false, true}) {
+        Policy<float>& policy = second ? *mlp : *torch;
+        std::vector<float> log_prob(2 * kRows), gradient(first.policy.size()), critic(first.critic.size());
+        policy.see(first.view(), {columns, kRows});
+        policy.forward(kRows);
+        policy.log_prob(action.data(), log_prob.data());
+        const float* v = policy.values();
+        const std::vector<float> values(v, v + kRows);
+        PolicyLoss<float> loss;
+        loss.d_log_prob = d.data();
+        policy.policy_gradient(action.data(), loss, gradient);
+        policy.value_gradient(d_values.data(), kRows, critic);
+        found[second] = {log_prob, values, gradient, critic};
+      }
+      for (std::size_t i = 0; i < found[0].size(); ++i) {
+        for (std::size_t k = 0; k < found[0][i].size(); ++k) {
+          EXPECT_NEAR(found[0][i][k], found[1][i][k], 2e-5 * (1 + std::abs(found[1][i][k]))) << i << ' ' << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(TorchPolicy, WhatDoesNotFitIsNamed) {
+  const auto complaint = [](const std::string& encoder, std::vector<std::int64_t> shape) {
+    try {
+      seeing(encoder, std::move(shape));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(complaint("auto", {84, 84, 4}), "");
+  EXPECT_EQ(
+      complaint("image=nature", {10, 10, 4}),
+      "policy.encoder: nature does not fit the field image of shape (10, 10, 4): a layer of 4 x 4 has no room on 1 x "
+      "1 values");
+  EXPECT_EQ(
+      complaint("speed=nature", {84, 84, 4}),
+      "policy.encoder: nature does not fit the field speed, float32 of shape (2): wanted an image: bytes or float32 "
+      "of two or three dimensions");
+  EXPECT_EQ(complaint("picture=nature", {84, 84, 4}),
+            "policy.encoder: picture=nature: wanted FIELD=WORD with a field of image, speed, place, secret");
+  EXPECT_EQ(complaint("resnet", {84, 84, 4}),
+            "policy.encoder: resnet is no encoder; known: auto, floats, small, nature, impala, vit, embedding");
+}
+
+}  // namespace
+}  // namespace gipo

@@ -1,0 +1,11 @@
+// In place of torch/, where the program is built without libtorch.
+#include "gipo/core/error.h"
+#include "gipo/policy/torch_policy.h"
+
+namespace gipo {
+
+std::unique_ptr<Policy<float>> make_torch_policy(const ModelSpec&, const PolicyRoom&) { throw Error(kAddTorch); }
+PolicyMemory torch_policy_memory(const ModelSpec&, const PolicyRoom&) { throw Error(kAddTorch); }
+std::string torch_version() { return {}; }
+
+}  // namespace gipo

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gipo/policy/policy.h"
+
+namespace gipo {
+
+// Policies whose networks libtorch runs, on the CPU: any that encoders and hidden layers make. Of vectors alone they have
+// the parameters of MlpPolicy, under the same names. Each call uses one thread.
+std::unique_ptr<Policy<float>> make_torch_policy(const ModelSpec& spec, const PolicyRoom& room);
+PolicyMemory torch_policy_memory(const ModelSpec& spec, const PolicyRoom& room);
+
+// The version of libtorch in this program; empty where it was built without.
+std::string torch_version();
+inline constexpr const char* kAddTorch =
+    "this program was built without libtorch: scripts/setup.sh --torch installs it, and a build with -DGIPO_TORCH=ON "
+    "has it";
+
+}  // namespace gipo

@@ -1,0 +1,98 @@
+"""The backend torch: encoders of images and choices, from training to other programs. Needs a build with GIPO_TORCH."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from conftest import settings, summary
+from test_resume import contents, kill_and_resume, train, whole
+
+import gipo as library
+
+PICTURES = Path(__file__).parent / "bridge" / "pictures.py"
+CATCH = {"env.id": f"python:{PICTURES}:Catch", "env.python": sys.executable, "env.time_limit": 50, "learner.backend": "torch",
+         "policy.hidden": "[32]", "policy.activation": "relu", "env.workers": 1, "log.tensorboard": "false"}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def torch_built(binary):
+    dry = subprocess.run([binary, "train", "--set", "learner.backend=torch", "--dry-run"], capture_output=True)
+    return dry.returncode == 0
+
+
+@pytest.fixture
+def with_torch(torch_built):
+    if not torch_built:
+        pytest.skip("this program was built without libtorch: make test-torch")
+
+
+def test_without_libtorch_the_backend_says_how_to_have_it(gipo, torch_built):
+    if torch_built:
+        pytest.skip("this program was built with libtorch")
+    ended = gipo("train", "--set", "learner.backend=torch")
+    assert ended.returncode == 2
+    assert 'learner.backend = "torch"' in ended.stderr
+    assert "scripts/setup.sh --torch" in ended.stderr
+    assert gipo.entries() == []
+
+
+def test_an_encoder_needs_the_backend_and_a_field_that_it_fits(gipo, with_torch):
+    for options, words in [
+        ({"policy.encoder": "small", "learner.backend": "cpu"}, "small needs learner.backend = torch"),
+        ({"policy.encoder": "nature"}, "nature does not fit the field observation of shape (10, 10, 1): a layer of 4 x 4 has no room"),
+        ({"policy.encoder": "embedding"}, "embedding fits none of the task's fields"),
+        ({"policy.encoder": "image=small"}, "image=small: wanted FIELD=WORD with a field of observation"),
+    ]:
+        ended = gipo("train", *settings(CATCH | options))
+        assert ended.returncode == 2, options
+        assert words in ended.stderr
+    assert gipo.entries() == []
+
+
+def test_vectors_learn_as_with_the_mlp(gipo, with_torch, tmp_path):
+    """The two backends on the same batches; the weights that the first one ends with are near those of the second alone."""
+    options = {"env.id": "Pendulum-v1", "learner.updates": 100, "log.tensorboard": "false", "eval.episodes": 1}
+    run = gipo.train("both", options | {"learner.backend": "check", "learner.check": "torch, cpu"})
+    figures = {name: v[-1] for name, v in library.Run(run).metrics().items() if name.startswith("difference.")}
+    assert figures and max(figures.values()) < 1e-3, figures
+
+
+def test_killed_at_twenty_moments_ends_with_the_same_bytes(gipo, with_torch, tmp_path):
+    backend = {"learner.backend": "torch"}
+    begin = time.monotonic()
+    whole(train(gipo, tmp_path, "alone", **backend))
+    kill_and_resume(gipo, tmp_path, backend, kills=20, seed="torch", longest=0.6 * (time.monotonic() - begin))
+    assert contents(tmp_path / "alone") == contents(tmp_path / "killed")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "scale"), [("small", 1), ("nature", 4), ("impala", 1), ("vit", 2), ("floats", 1)]
+)
+def test_python_and_onnxruntime_compute_the_same(gipo, with_torch, tmp_path, encoder, scale):
+    options = CATCH | {"env.options.scale": scale, "env.options.as_dict": "true", "policy.encoder": f"image={encoder}",
+                       "learner.updates": 3, "learner.batch_size": 32, "eval.episodes": 1}  # fmt: skip
+    run = gipo.train("run", options)
+    policy = library.load(run)
+    random = np.random.default_rng(2)
+    seen = {"image": random.integers(256, size=(7, 10 * scale, 10 * scale, 1), dtype=np.uint8),
+            "height": random.uniform(size=(7, 1)).astype(np.float32), "ball": random.integers(100, size=7)}  # fmt: skip
+    wanted = policy.parameters(seen)["logits"]
+    assert np.ptp(wanted, axis=0).min() > 0
+    session = onnxruntime.InferenceSession(library.export(run, tmp_path / "policy.onnx"))
+    inputs = {"observation": policy.flatten(seen)} | seen
+    got = session.run(["logits", "action"], {i.name: inputs[i.name] for i in session.get_inputs()})
+    np.testing.assert_allclose(got[0], wanted, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(got[1], policy.act(seen))
+    one = {name: value[3] for name, value in seen.items()}
+    np.testing.assert_allclose(policy.parameters(one)["logits"], wanted[3], rtol=0, atol=1e-5)
+
+
+def test_catch_is_learned_from_pixels(gipo, with_torch, tmp_path):
+    options = {"learner.updates": 2000, "learner.batch_size": 256, "policy.hidden": "[64]", "replay.segment_length": 64,
+               "eval.episodes": 20}  # fmt: skip
+    run = gipo.train("catch", CATCH | options, timeout=600)
+    assert summary(run)["eval_return"]["mean"] >= 0.9
