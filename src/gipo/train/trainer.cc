@@ -28,14 +28,14 @@ std::string new_episodes_on_resume(const Plan& plan) {
   return plan.env.id + ": its state cannot be saved; a resumed run begins new episodes";
 }
 
-bool is_image(const Field& field) {
-  return field.dtype == DType::kUint8 && field.shape.size() == 3 && field.role != Role::kMask;
+bool is_flattened_image(const Field& field) {
+  return field.image() && field.shape.size() == 3 && field.role != Role::kMask && !field.raw;
 }
 
 std::string flattened(const Field& field, const std::string& env) {
   return fmt::format(
-      "{}: {} is an image of {}, which the networks read as a row of {} numbers: they have no "
-      "convolutions and learn little from pixels; a smaller observation, or features of it, learn faster",
+      "{}: {} is an image of {}, which the networks read as a row of {} numbers and learn little from; "
+      "learner.backend = torch reads it with convolutions (docs/images.md)",
       env, field.name, fmt::join(field.shape, " x "), field.values());
 }
 
@@ -101,7 +101,7 @@ RunSummary Trainer::run() {
       plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity, plan_.env_steps_per_update));
   if (!plan_.env.saves_state) folder_.log(new_episodes_on_resume(plan_));
   for (const Field& field : plan_.model.fields) {
-    if (is_image(field)) warn(flattened(field, plan_.env.id));
+    if (is_flattened_image(field)) warn(flattened(field, plan_.env.id));
   }
   try {
     try {
