@@ -56,7 +56,7 @@ TrainingResult train(const std::string& config, const std::vector<std::string>& 
 
 TrainingResult resume(const std::string& run_dir, std::optional<std::int64_t> updates, const TrainingHooks& hooks) {
   if (!std::filesystem::is_directory(run_dir)) throw Error(fmt::format("{}: no such run folder", run_dir));
-  const ResumePoint point = find_resume_point(run_dir, updates);
+  const ResumePoint point = find_resume_point(run_dir, {updates, {}});
   if (hooks.warn) {
     for (const std::string& text : point.passed_over) hooks.warn(text);
   }
