@@ -20,7 +20,7 @@ from conftest import HANG, ROOT, TINY, Gipo, settings, wait_for
 from test_suite import BASE, SUITE, command
 
 sys.path.insert(0, str(ROOT / "python"))
-from gipo import watch, watch_runs
+from gipo import watch, watch_answers, watch_runs
 from gipo.runs import UserMistake
 from gipo.watch_files import EventTimes, Tail, Track, records_of
 
@@ -71,7 +71,7 @@ def ask(url, path="data", **request):
         return json.load(answer)
 
 
-NOTHING = {key: [0, 0, 0] for key in watch.TRACKS}
+NOTHING = {key: [0, 0, 0] for key in watch_answers.TRACKS}
 
 
 # Files that grow
@@ -252,7 +252,7 @@ def test_resume_cuts_the_curves_back(finished):
     reader.follow()
     other = state_of(folder)
     other.follow()
-    for key in watch.TRACKS:
+    for key in watch_answers.TRACKS:
         mine, theirs = (getattr(r, key).since(0, 0)[1] for r in (reader, other))
         assert np.array_equal(mine, theirs, equal_nan=True), key
     assert other.curve.since(0, 0)[1][-1, 0] == 230
@@ -300,8 +300,8 @@ def test_runs_that_appear_and_vanish(finished, monkeypatch, tmp_path):
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.toml").write_text("[learner]\nupdates = 10\n")
-    monkeypatch.setattr(watch, "SCAN_SECONDS", 0.0)
-    watcher = watch.Watcher(watch.Watched(tmp_path))
+    monkeypatch.setattr(watch_answers, "SCAN_SECONDS", 0.0)
+    watcher = watch_answers.Watcher(watch_answers.Watched(tmp_path))
     first = watcher.answer({})
     assert sorted(first["standings"]) == ["x", "y"]
     os.rename(tmp_path / "y", tmp_path / "z")

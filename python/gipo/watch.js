@@ -270,7 +270,7 @@ function showGrid() {
   }))];
   const focused = document.activeElement?.getAttribute("href");
   $("grid").replaceChildren(...tabs, node("table", { class: "cells" }, node("thead", {}, node("tr", {}, node("th"), ...methods.map(m => node("th", {}, m)))), node("tbody", {}, ...rows)),
-    node("p", { class: "quiet" }, "Mean training return of the runs of each cell; darker is better within a task. Open a cell for its curves."));
+    node("p", { class: "quiet" }, "Mean training return of the runs of each cell; the stronger the colour, the better within a task. Open a cell for its curves."));
   if (focused?.startsWith("#")) $("grid").querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
 }
 function showFaults() {
@@ -578,7 +578,7 @@ function draw() {
     const began = performance.now();
     drawPanel(panel);
     panel.at = performance.now();
-    if (!panel.atOnce) credit -= Math.min(MOST, panel.at - began);
+    if (!panel.atOnce) credit -= Math.min(MOST, 2 * (panel.at - began)); // painting takes as long again
     panel.dirty = panel.atOnce = false;
   }
 }
