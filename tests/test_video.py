@@ -358,6 +358,28 @@ def test_python(runs, cartpole, monkeypatch):
     assert runs("doctor", cartpole).returncode == 0
 
 
+PLAYS = """<p>nothing</p><script>
+const video = document.querySelector("video"), said = document.querySelector("p");
+video.onerror = () => said.textContent = video.error.message;
+video.ontimeupdate = () => {
+  if (video.currentTime > 0.1) said.textContent = `plays ${video.videoWidth}x${video.videoHeight} ${video.duration}`;
+};
+</script>"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_a_browser_plays_what_a_notebook_shows(runs, cartpole, tmp_path):
+    import gipo
+
+    video = gipo.Run(cartpole).video(tmp_path / "shown.mp4", episodes=1)
+    page = tmp_path / "page.html"
+    page.write_text(video._repr_html_() + PLAYS)
+    done = subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000",
+                           "--autoplay-policy=no-user-gesture-required", "--dump-dom", page.as_uri()],
+                          capture_output=True, text=True, timeout=HANG, env=os.environ | {"HOME": str(tmp_path)})
+    assert f"<p>plays 600x400 {video.frames / 50:g}</p>" in done.stdout, done.stdout[-500:]
+
+
 def test_play_without_a_display(runs, cartpole):
     said = refused(runs, "play", cartpole, DISPLAY="", WAYLAND_DISPLAY="")
     assert "no display" in said and "--video" in said
