@@ -329,11 +329,13 @@ def test_encoder_that_fails_leaves_nothing(runs, cartpole):
     assert not [path for path in runs.folder.iterdir() if "failed" in path.name]
 
 
-def test_interrupted_video_leaves_nothing(runs, cartpole):
+@pytest.mark.parametrize("end", [lambda number: os.killpg(number, signal.SIGINT), lambda number: os.kill(number, signal.SIGTERM)],
+                         ids=["Ctrl-C", "SIGTERM"])
+def test_interrupted_video_leaves_nothing(runs, cartpole, end):
     process = subprocess.Popen([runs.binary, "eval", cartpole, "--video", "cut.mp4", "--episode", "all", "--episodes", "1000"],
                                cwd=runs.folder, stderr=subprocess.PIPE, start_new_session=True, text=True)
     wait_for(lambda: list(runs.folder.glob(".cut.mp4.*")), process)
-    os.killpg(process.pid, signal.SIGINT)
+    end(process.pid)
     process.communicate(timeout=HANG)
     end = time.monotonic() + HANG
     while list(runs.folder.glob("*cut.mp4*")) or list(runs.folder.glob(".cut.mp4*")):
