@@ -329,11 +329,13 @@ def test_encoder_that_fails_leaves_nothing(runs, cartpole):
     assert not [path for path in runs.folder.iterdir() if "failed" in path.name]
 
 
-def test_interrupted_video_leaves_nothing(runs, cartpole):
+@pytest.mark.parametrize("end", [lambda number: os.killpg(number, signal.SIGINT), lambda number: os.kill(number, signal.SIGTERM)],
+                         ids=["Ctrl-C", "SIGTERM"])
+def test_interrupted_video_leaves_nothing(runs, cartpole, end):
     process = subprocess.Popen([runs.binary, "eval", cartpole, "--video", "cut.mp4", "--episode", "all", "--episodes", "1000"],
                                cwd=runs.folder, stderr=subprocess.PIPE, start_new_session=True, text=True)
     wait_for(lambda: list(runs.folder.glob(".cut.mp4.*")), process)
-    os.killpg(process.pid, signal.SIGINT)
+    end(process.pid)
     process.communicate(timeout=HANG)
     end = time.monotonic() + HANG
     while list(runs.folder.glob("*cut.mp4*")) or list(runs.folder.glob(".cut.mp4*")):
@@ -356,6 +358,28 @@ def test_python(runs, cartpole, monkeypatch):
             gipo.Run(cartpole).video(runs.folder / "no.mp4", **{name: value})
     assert gipo.Run(cartpole).video(episodes=1).path == cartpole / "video.mp4"
     assert runs("doctor", cartpole).returncode == 0
+
+
+PLAYS = """<p>nothing</p><script>
+const video = document.querySelector("video"), said = document.querySelector("p");
+video.onerror = () => said.textContent = video.error.message;
+video.ontimeupdate = () => {
+  if (video.currentTime > 0.1) said.textContent = `plays ${video.videoWidth}x${video.videoHeight} ${video.duration}`;
+};
+</script>"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_a_browser_plays_what_a_notebook_shows(runs, cartpole, tmp_path):
+    import gipo
+
+    video = gipo.Run(cartpole).video(tmp_path / "shown.mp4", episodes=1)
+    page = tmp_path / "page.html"
+    page.write_text(video._repr_html_() + PLAYS)
+    done = subprocess.run(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000",
+                           "--autoplay-policy=no-user-gesture-required", "--dump-dom", page.as_uri()],
+                          capture_output=True, text=True, timeout=HANG, env=os.environ | {"HOME": str(tmp_path)})
+    assert f"<p>plays 600x400 {video.frames / 50:g}</p>" in done.stdout, done.stdout[-500:]
 
 
 def test_play_without_a_display(runs, cartpole):

@@ -252,6 +252,7 @@ def sayer(quiet: bool) -> Callable[[str], None]:
 
 def reported(work: Callable[[], int]) -> int:
     """The exit code of a command; what the user can mend is said in a line."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was begun is removed
     try:
         import gipo
 

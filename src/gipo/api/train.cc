@@ -8,6 +8,7 @@
 #include "gipo/bench/clock.h"
 #include "gipo/io/json_text.h"
 #include "gipo/plan/memory.h"
+#include "gipo/plan/presets.h"
 #include "gipo/run/resume.h"
 #include "gipo/train/trainer.h"
 
@@ -45,7 +46,7 @@ double mean_of(const nlohmann::json& returns) {
 
 TrainingResult train(const std::string& config, const std::vector<std::string>& settings, const TrainingHooks& hooks,
                      bool overwrite) {
-  LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config(config);
+  LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config_or_preset(config);
   for (const std::string& setting : settings) apply_override(loaded, setting);
   const Plan plan = make_plan(loaded);
   refuse_what_does_not_fit(plan, loaded.origins);

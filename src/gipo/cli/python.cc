@@ -1,10 +1,12 @@
 #include "gipo/cli/python.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -56,6 +58,7 @@ int run_python(const std::string& module, const std::vector<std::string>& argume
   const pid_t child = ::fork();
   if (child < 0) throw RunError("cannot start a process");
   if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // it ends with this program
     ::dup2(::fileno(in), STDIN_FILENO);
     become(python, module, arguments);
     ::_exit(127);
