@@ -8,6 +8,7 @@
 #   scripts/setup.sh --fuzz        clang and libFuzzer as well
 #   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
 #   scripts/setup.sh --docs        mkdocs as well, for the site
+#   scripts/setup.sh --wheels      debootstrap and auditwheel as well, for wheels
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -35,9 +36,14 @@ for argument in "$@"; do
       ;;
     --peers) packages+=(libopenblas-dev) ;;
     --docs) requirements+=(requirements-docs) ;;
+    --wheels)
+      packages+=(debootstrap)
+      tools+=(debootstrap)
+      requirements+=(requirements-wheels)
+      ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
     *)
-      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --metaworld" >&2
+      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --metaworld" >&2
       exit 2
       ;;
   esac
