@@ -34,7 +34,7 @@ $(call build,tsan)
 endef
 
 .PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-emulated fuzz \
-  bench peers docs lint format clean
+  bench peers docs wheels lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -108,6 +108,10 @@ docs:  ## the documentation as a site with search, in build/site
 	@scripts/setup.sh --docs
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 	@echo 'docs: build/site; to read it with search: $(PYTHON) -m http.server -d build/site'
+
+wheels:  ## wheels that install without a compiler, in build/wheels, each tried in a bare Debian root; needs root
+	@scripts/setup.sh --wheels
+	@$(PYTHON) scripts/wheels.py
 
 # Without precompiled headers, which clang-tidy cannot read: they are g++'s. Each source by itself, as it is read.
 SOURCES = $(shell find src tests bench examples -name '*.cc' -o -name '*.h' | sort)

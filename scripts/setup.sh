@@ -8,6 +8,7 @@
 #   scripts/setup.sh --fuzz        clang and libFuzzer as well
 #   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
 #   scripts/setup.sh --docs        mkdocs as well, for the site
+#   scripts/setup.sh --wheels      debootstrap and auditwheel as well, for wheels
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 #   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
 set -euo pipefail
@@ -36,10 +37,16 @@ for argument in "$@"; do
       ;;
     --peers) packages+=(libopenblas-dev) ;;
     --docs) requirements+=(requirements-docs) ;;
+    --wheels)
+      packages+=(debootstrap)
+      tools+=(debootstrap)
+      requirements+=(requirements-wheels)
+      ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
     --torch) requirements+=(requirements-torch) ;;
     *)
-      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --metaworld, --torch" >&2
+      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --metaworld," \
+        "--torch" >&2
       exit 2
       ;;
   esac

