@@ -103,37 +103,38 @@ void in_group(const char* name, const std::vector<CLI::Option*>& options) {
 }
 
 void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("train", "Train a policy; writes a run folder");
+  CLI::App* c = app.add_subcommand("train", "Train a policy and write a run folder");
   TrainArguments& a = arguments_of(c, train, chosen);
   a.command_line = typed;
   c->add_option("config", a.config,
-                "Preset, as in classic/stale (gipo list presets), or TOML file with options; with --set "
-                "alone, the defaults")
+                "Preset such as classic/stale (gipo list presets), or TOML file with options; with --set "
+                "alone: the default options")
       ->check(path_text());
   in_group(
       "What to train",
       {c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false),
-       c->add_option("--seed", a.seed, "Root seed, the same as --set run.seed=N"),
+       c->add_option("--seed", a.seed, "Root seed; the same as --set run.seed=N"),
        c->add_option("--env-steps", a.env_steps,
-                     "Length of the run in environment steps, the same as --set learner.env_steps=N")});
+                     "Length of the run in environment steps; the same as --set learner.env_steps=N")});
   in_group("Where it goes",
-           {c->add_option("--name", a.name, "Name of the run folder, the same as --set run.name=NAME"),
-            c->add_flag("--overwrite", a.overwrite, "Remove an earlier run folder of the same name first")});
-  in_group("Try it first", {c->add_flag("--dry-run", a.dry_run,
-                                        "Print the resolved config, the dial and an estimate; create nothing")});
+           {c->add_option("--name", a.name, "Name of the run folder; the same as --set run.name=NAME"),
+            c->add_flag("--overwrite", a.overwrite, "If a run folder of this name exists, remove it first")});
+  in_group("Try it first",
+           {c->add_flag("--dry-run", a.dry_run,
+                        "Print the resolved config, the dial and the estimated time and memory; create nothing")});
   in_group("What it prints", {c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout"),
-                              c->add_flag("--quiet", a.quiet, "No progress on stderr")});
+                              c->add_flag("--quiet", a.quiet, "Print no progress on stderr")});
 }
 
 void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("resume", "Go on with a run from its newest whole checkpoint");
+  CLI::App* c = app.add_subcommand("resume", "Continue a run, also after a crash");
   ResumeArguments& a = arguments_of(c, resume, chosen);
   a.command_line = typed;
   c->add_option("run", a.run, "Run folder")->required()->check(path_text());
   c->add_option("--updates", a.updates, "Lengthen the run to this many updates");
   c->add_option("--env-steps", a.env_steps, "Lengthen the run to this many environment steps");
   c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout");
-  c->add_flag("--quiet", a.quiet, "No progress on stderr");
+  c->add_flag("--quiet", a.quiet, "Print no progress on stderr");
 }
 
 CLI::Option* add_policy(CLI::App* c, std::string& policy) {
@@ -142,13 +143,13 @@ CLI::Option* add_policy(CLI::App* c, std::string& policy) {
 }
 
 // What `eval` and `play` share.
-constexpr char kPlayed[] = "What is played", kDrawn[] = "What is drawn";
+constexpr char kPlayed[] = "What to play", kDrawn[] = "What to draw";
 void add_scene(CLI::App* c, SceneArguments& a) {
   c->add_option("run", a.run, "Run folder")->required()->check(path_text());
   in_group(kPlayed, {add_policy(c, a.policy), c->add_option("--seed", a.seed, "Seed of the episodes"),
-                     c->add_flag("--sampled", a.sampled, "Sample actions instead of taking the most likely")});
-  in_group(kDrawn, {c->add_option("--size", a.size, "Size of the picture, WIDTHxHEIGHT; the task's own unless given"),
-                    c->add_option("--fps", a.fps, "Steps of the task in a second, each drawn; real time unless given")
+                     c->add_flag("--sampled", a.sampled, "Sample actions instead of taking the most likely ones")});
+  in_group(kDrawn, {c->add_option("--size", a.size, "Size of the picture, WIDTHxHEIGHT; default: the task's own"),
+                    c->add_option("--fps", a.fps, "Steps per second; each step is drawn; default: real time")
                         ->check(number_in(0.1, 1000))});
 }
 
@@ -156,13 +157,14 @@ void add_eval(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("eval", "Play episodes with the policy of a run");
   EvalArguments& a = arguments_of(c, eval, chosen);
   add_scene(c, a);
-  in_group(kPlayed, {c->add_option("--episodes", a.episodes, "Episodes to play; 100, with --video 10")
+  in_group(kPlayed, {c->add_option("--episodes", a.episodes, "Episodes to play; default 100, with --video 10")
                          ->check(CLI::Range(1, 1000000))});
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
-  CLI::Option* video = c->add_option("--video", a.video, "Also draw an episode into this file, NAME.mp4; docs/video.md")
-                           ->check(path_text());
-  CLI::Option* episode = c->add_option("--episode", a.episode,
-                                       "Which of them to draw: a number from 0, best, worst or all; 0 unless given");
+  CLI::Option* video =
+      c->add_option("--video", a.video, "Also record an episode to this file, NAME.mp4; see docs/video.md")
+          ->check(path_text());
+  CLI::Option* episode =
+      c->add_option("--episode", a.episode, "Which episode to record: a number from 0, best, worst or all; default 0");
   for (CLI::Option* option : {episode, c->get_option("--size"), c->get_option("--fps")}) option->needs(video);
   in_group(kDrawn, {video, episode});
 }
@@ -171,46 +173,48 @@ void add_play(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("play", "Watch the policy of a run in a window");
   PlayArguments& a = arguments_of(c, play, chosen);
   add_scene(c, a);
-  in_group(kPlayed, {c->add_option("--episode", a.episode, "Number of the first episode; 0 unless given")});
+  in_group(kPlayed, {c->add_option("--episode", a.episode, "Number of the first episode; default 0")});
 }
 
 void add_doctor(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("doctor", "Check a run folder: what is whole, what is not, what to do");
+  CLI::App* c = app.add_subcommand("doctor", "Check a run folder and say how to repair it");
   DoctorArguments& a = arguments_of(c, doctor, chosen);
   c->add_option("run", a.run, "Run folder")->required()->check(path_text());
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
 }
 
 void add_bench(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("bench", "Measure this machine: each figure beside a reference");
+  CLI::App* c = app.add_subcommand("bench", "Measure the speed of gipo on this machine, beside references");
   BenchArguments& a = arguments_of(c, bench, chosen);
-  c->add_option("names", a.names, "learner, inference, replay, env, train, scaling; without any, all");
+  c->add_option("names", a.names, "learner, inference, replay, env, train, scaling; default: all");
   c->add_flag("--json", a.json, "Print a JSON array on stdout");
 }
 
 void add_list(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("list", "Show what there is: presets, envs, surrogates or options");
+  CLI::App* c = app.add_subcommand("list", "List presets, envs, surrogates or options");
   ListArguments& a = arguments_of(c, list, chosen);
-  c->add_option("what", a.what, "presets, envs, surrogates or options")
+  c->add_option("what", a.what, "What to list")
       ->required()
       ->check(CLI::IsMember({"presets", "envs", "surrogates", "options"}));
   c->add_flag("--json", a.json, "Print a JSON array on stdout");
-  c->add_flag("--markdown", a.markdown, "options, envs: print the page docs/options.md or docs/tasks.md");
+  c->add_flag("--markdown", a.markdown, "For options and envs: print the page docs/options.md or docs/tasks.md");
 }
 
 void add_aggregate(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("aggregate", "IQM, intervals, profiles and ranks from a table of scores");
+  CLI::App* c = app.add_subcommand("aggregate", "Compute IQM, intervals, profiles and ranks from a table of scores");
   AggregateArguments& a = arguments_of(c, aggregate, chosen);
   BootstrapOptions& b = a.bootstrap;
-  c->add_option("file", a.file, "Scores as JSON or CSV; docs/report.md")->required()->check(path_text());
-  c->add_option("--normalise", a.normalise, "By the file's random and reference scores, by min and max, or not")
+  c->add_option("file", a.file, "Scores as JSON or CSV; see docs/report.md")->required()->check(path_text());
+  c->add_option("--normalise", a.normalise,
+                "How scores are normalised: by the file's random and reference scores, by min and max, or not")
       ->check(CLI::IsMember({"auto", "reference", "min_max", "none"}));
-  c->add_option("--repetitions", b.repetitions, "Of the bootstrap")->check(CLI::Range(1, 10'000'000));
-  c->add_option("--profile-repetitions", b.profile_repetitions, "Of the bootstrap of the profiles")
+  c->add_option("--repetitions", b.repetitions, "Repetitions of the bootstrap")->check(CLI::Range(1, 10'000'000));
+  c->add_option("--profile-repetitions", b.profile_repetitions, "Repetitions of the bootstrap of the profiles")
       ->check(CLI::Range(1, 1'000'000));
-  c->add_option("--confidence", b.confidence, "Of the intervals")->check(number_in(0.5, 0.9999));
-  c->add_option("--target", b.target, "Score from which the optimality gap is zero")->check(number_in(-1e12, 1e12));
-  c->add_option("--seed", b.seed, "Of the bootstrap");
+  c->add_option("--confidence", b.confidence, "Confidence of the intervals")->check(number_in(0.5, 0.9999));
+  c->add_option("--target", b.target, "The optimality gap is zero for scores from this one on")
+      ->check(number_in(-1e12, 1e12));
+  c->add_option("--seed", b.seed, "Seed of the bootstrap");
   c->add_option("--taus", b.taus, "Scores at which profiles are taken, separated by commas")
       ->delimiter(',')
       ->check(number_in(-1e12, 1e12));
@@ -218,9 +222,10 @@ void add_aggregate(CLI::App& app, Chosen& chosen) {
 }
 
 void add_gridworld(CLI::App& study, Chosen& chosen) {
-  CLI::App* c = study.add_subcommand("gridworld", "Bias and variance of every surrogate on the paper's 2x2 grid");
+  CLI::App* c =
+      study.add_subcommand("gridworld", "Compute bias and variance of every surrogate on the paper's 2x2 grid");
   GridworldArguments& a = arguments_of(c, gridworld, chosen);
-  c->add_option("--discount", a.discount, "0.9 as in the paper's figure, 0.99 as in its training")
+  c->add_option("--discount", a.discount, "Discount: 0.9 as in the paper's figure (default), 0.99 as in its training")
       ->check(number_in(0, 1));
   c->add_option("--behaviour", a.behaviours, "A, B, C or a mixture like rand:0.4,right:0.3,down:0.3; may be repeated")
       ->allow_extra_args(false);
@@ -228,32 +233,33 @@ void add_gridworld(CLI::App& study, Chosen& chosen) {
   c->add_option("--sapo", a.sapo, "List of tau_pos:tau_neg");
   c->add_option("--gipo", a.gipo, "List of sigma or sigma_pos:sigma_neg");
   CLI::Option* prox = c->add_option("--prox", a.prox,
-                                    "Take every surrogate about mu^(1-T) pi^T, as surrogate.centre = proximal does: T, "
-                                    "0 at mu to 1 at pi")
+                                    "Centre every surrogate on mu^(1-T) pi^T, as surrogate.centre = proximal does: T, "
+                                    "from 0 (mu) to 1 (pi)")
                           ->check(number_in(0, 1));
   c->add_option("--importance-max", a.importance_max, "With --prox: largest importance weight")
       ->check(number_in(1, 1e9))
       ->needs(prox);
-  c->add_option("--pull-back", a.pull_back, "gipo: surrogate.pull_back; damped, positive or both")
+  c->add_option("--pull-back", a.pull_back, "Value of surrogate.pull_back for gipo")
       ->check(CLI::IsMember({"damped", "positive", "both"}));
-  c->add_flag("--optimal", a.optimal, "Find the sigma, epsilon and temperatures of least mse for each behaviour")
+  c->add_flag("--optimal", a.optimal, "Find the sigma, epsilon and temperatures with the lowest mse for each behaviour")
       ->excludes(prox);
-  c->add_option("--figure", a.figure, "Draw bias against variance into this file (.png or .svg)")->check(path_text());
+  c->add_option("--figure", a.figure, "Draw bias against variance to this file (.png, .svg or .pdf)")
+      ->check(path_text());
   CLI::Option* json = c->add_flag("--json", a.json, "Print one JSON object on stdout");
   c->add_flag("--csv", a.csv, "Print every row as CSV on stdout")->excludes(json);
 }
 
 void add_multipliers(CLI::App& study, Chosen& chosen) {
-  CLI::App* c = study.add_subcommand("multipliers", "The factor m of m A grad log pi against the ratio, as CSV");
+  CLI::App* c = study.add_subcommand("multipliers", "Print the factor m of m A grad log pi against the ratio, as CSV");
   MultipliersArguments& a = arguments_of(c, multipliers, chosen);
-  c->add_option("surrogate", a.surrogates, "A name and its options, as in gipo,sigma=0.5; several may be given")
+  c->add_option("surrogate", a.surrogates, "A name and its options, such as gipo,sigma=0.5; may be repeated")
       ->required();
-  c->add_option("--range", a.most, "Largest |log rho|")->check(number_in(1e-3, 20));
+  c->add_option("--range", a.most, "Largest |log rho|; default 3")->check(number_in(1e-3, 20));
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
 }
 
 void add_study(CLI::App& app, Chosen& chosen) {
-  CLI::App* study = app.add_subcommand("study", "Exact studies, without sampling");
+  CLI::App* study = app.add_subcommand("study", "Compute exact studies of small problems, without sampling");
   study->require_subcommand(1);
   add_gridworld(*study, chosen);
   add_multipliers(*study, chosen);
@@ -261,25 +267,29 @@ void add_study(CLI::App& app, Chosen& chosen) {
 
 void add_certify(CLI::App& app, Chosen& chosen) {
   constexpr double kMost = 1e12;
-  CLI::App* c = app.add_subcommand("certify", "The paper's bounds as numbers, for given figures or a run of GIPO");
+  CLI::App* c =
+      app.add_subcommand("certify", "Compute the paper's bounds as numbers, for given values or for a run of GIPO");
   CertifyArguments& a = arguments_of(c, certify, chosen);
-  c->add_option("run", a.run, "Run folder to take the figures from; those given beside it win")->check(path_text());
+  c->add_option("run", a.run, "Run folder to take the values from; options that are given replace them")
+      ->check(path_text());
   c->add_option("--sigma", a.sigma, "Width of the trust weight")->check(number_in(1e-3, 1e3));
-  c->add_option("--importance-max", a.importance_max, "c of a trust region about pi_prox")->check(number_in(1, 1e9));
-  c->add_option("--kl", a.kl, "delta = max KL(mu, pi')")->check(number_in(0, kMost));
-  c->add_option("--kl-behaviour", a.kl_behaviour, "max KL(mu, pi); --kl unless given")->check(number_in(0, kMost));
-  c->add_option("--kl-step", a.kl_step, "max KL(pi, pi'); 0 unless given")->check(number_in(0, kMost));
-  c->add_option("--advantage-bound", a.advantage_bound, "eps: |A| <= eps; 1 unless given")
+  c->add_option("--importance-max", a.importance_max, "c, the largest importance weight, if the centre is pi_prox")
+      ->check(number_in(1, 1e9));
+  c->add_option("--kl", a.kl, "delta = max KL(mu, pi'); default 0")->check(number_in(0, kMost));
+  c->add_option("--kl-behaviour", a.kl_behaviour, "max KL(mu, pi); default: the value of --kl")
+      ->check(number_in(0, kMost));
+  c->add_option("--kl-step", a.kl_step, "max KL(pi, pi'); default 0")->check(number_in(0, kMost));
+  c->add_option("--advantage-bound", a.advantage_bound, "eps, the bound on |A|; default 1")
       ->check(number_in(1e-12, kMost));
-  c->add_option("--discount", a.discount, "0.99 unless given")->check(number_in(0, 0.9999999));
-  c->add_option("--gain", a.gain, "Surrogate gain L~(pi') - J(pi); 0 unless given")->check(number_in(-kMost, kMost));
-  c->add_option("--samples", a.samples, "N, 256 unless given")
+  c->add_option("--discount", a.discount, "Discount gamma; default 0.99")->check(number_in(0, 0.9999999));
+  c->add_option("--gain", a.gain, "Surrogate gain L~(pi') - J(pi); default 0")->check(number_in(-kMost, kMost));
+  c->add_option("--samples", a.samples, "Number of samples N; default 256")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
-  c->add_option("--alpha", a.alpha, "The interval holds with probability 1 - alpha; 0.05 unless given")
+  c->add_option("--alpha", a.alpha, "The interval holds with probability 1 - alpha; default 0.05")
       ->check(number_in(1e-12, 0.999));
-  c->add_option("--bias", a.bias, "Find the least sigma whose bound on E[1 - w] is at most this")
+  c->add_option("--bias", a.bias, "Find the smallest sigma whose bound on E[1 - w] is at most this")
       ->check(number_in(1e-12, kMost));
-  c->add_option("--interval", a.interval, "Find the greatest sigma whose interval is at most this")
+  c->add_option("--interval", a.interval, "Find the largest sigma whose interval is at most this")
       ->check(number_in(1e-12, kMost));
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
 }
@@ -287,65 +297,63 @@ void add_certify(CLI::App& app, Chosen& chosen) {
 // What suites and tunings share.
 template <class Arguments>
 void add_methods_and_regimes(CLI::App* c, Arguments& a) {
-  c->add_option("--method", a.methods, "Only this method; may be given again")->allow_extra_args(false);
-  c->add_option("--regime", a.regimes, "Only this regime; may be given again")->allow_extra_args(false);
+  c->add_option("--method", a.methods, "Use only this method; may be repeated")->allow_extra_args(false);
+  c->add_option("--regime", a.regimes, "Use only this regime; may be repeated")->allow_extra_args(false);
 }
 template <class Arguments>
 void add_runner_options(CLI::App* c, Arguments& a) {
-  c->add_option("--jobs", a.jobs, "Runs at a time; as many as there are cores unless given")
+  c->add_option("--jobs", a.jobs, "Number of runs at the same time; default: the number of cores")
       ->check(CLI::Range(1, 1024));
-  c->add_flag("--retry", a.retry, "Take up failed runs of an earlier session again");
+  c->add_flag("--retry", a.retry, "Try runs again that failed in an earlier session");
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
-  c->add_flag("--quiet", a.quiet, "No progress on stderr");
+  c->add_flag("--quiet", a.quiet, "Print no progress on stderr");
 }
 
 void add_suite(CLI::App& app, Chosen& chosen) {
-  CLI::App* c =
-      app.add_subcommand("suite", "Run tasks x methods x regimes x seeds from one file; goes on after a kill");
+  CLI::App* c = app.add_subcommand(
+      "suite", "Run tasks x methods x regimes x seeds from one file; can be interrupted and continued");
   SuiteArguments& a = arguments_of(c, suite, chosen);
-  c->add_option("file", a.file, "Suite as TOML; docs/suites.md")->required()->check(path_text());
-  c->add_option("--out", a.out, "Folder of the suite; results/NAME unless given")->check(path_text());
-  c->add_option("--task", a.tasks, "Only this task of the file; may be given again")->allow_extra_args(false);
+  c->add_option("file", a.file, "Suite as a TOML file; see docs/suites.md")->required()->check(path_text());
+  c->add_option("--out", a.out, "Folder of the suite; default results/NAME")->check(path_text());
+  c->add_option("--task", a.tasks, "Run only this task; may be repeated")->allow_extra_args(false);
   add_methods_and_regimes(c, a);
-  c->add_option("--seed", a.seeds, "Only this seed; may be given again")->allow_extra_args(false);
+  c->add_option("--seed", a.seeds, "Run only this seed; may be repeated")->allow_extra_args(false);
   add_runner_options(c, a);
-  c->add_flag("--dry-run", a.dry_run, "Print the runs, their state and an estimate; create nothing");
+  c->add_flag("--dry-run", a.dry_run, "Print the runs, their state and the estimated time; create nothing");
 }
 
 void add_tune(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand(
-      "tune", "Choose options for every method of a suite on seeds that it does not report; goes on after a kill");
+      "tune", "Choose options for every method of a suite, on separate seeds; can be interrupted and continued");
   TuneArguments& a = arguments_of(c, tune, chosen);
-  c->add_option("file", a.file, "Suite with a part [tune]; docs/suites.md")->required()->check(path_text());
-  c->add_option("--out", a.out, "Folder for what is run; results/NAME-tune unless given")->check(path_text());
+  c->add_option("file", a.file, "Suite with a part [tune]; see docs/suites.md")->required()->check(path_text());
+  c->add_option("--out", a.out, "Folder for runs and results; default results/NAME-tune")->check(path_text());
   add_methods_and_regimes(c, a);
   add_runner_options(c, a);
-  c->add_flag("--write", a.write, "Also write what was chosen to the file that [suite].tuned names");
-  c->add_flag("--dry-run", a.dry_run, "Print candidates, rounds and an estimate; create nothing");
+  c->add_flag("--write", a.write, "Also write the chosen options to the file that [suite].tuned names");
+  c->add_flag("--dry-run", a.dry_run, "Print candidates, rounds and the estimated time; create nothing");
 }
 
 void add_report(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("report", "One HTML page, figures and tables of a suite");
+  CLI::App* c = app.add_subcommand("report", "Make an HTML page with figures and tables from a suite");
   ReportArguments& a = arguments_of(c, report, chosen);
-  c->add_option("folder", a.folders, "Folder of a suite, results/NAME; several stand beside each other by regime")
+  c->add_option("folder", a.folders, "Folder of a suite, results/NAME; several are shown side by side, by regime")
       ->required()
       ->check(path_text());
-  c->add_option("--out", a.out, "Folder for the report; report/ in the first folder unless given")->check(path_text());
+  c->add_option("--out", a.out, "Folder for the report; default: report/ in the first folder")->check(path_text());
   c->add_flag("--json", a.json, "Print the tables as one JSON object on stdout");
 }
 
 void add_watch(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("watch", "Show runs live on a page in the browser");
   WatchArguments& a = arguments_of(c, watch, chosen);
-  c->add_option("path", a.path, "Run folder, folder of runs, or folder of a suite; runs unless given")
-      ->check(path_text());
-  c->add_option("--port", a.port, "Port on this machine, 6007 unless given; 0: any that is free")
-      ->check(CLI::Range(0, 65535));
-  c->add_flag("--no-browser", a.no_browser, "Only print the address");
+  c->add_option("path", a.path, "Run folder, folder of runs, or folder of a suite; default runs")->check(path_text());
+  c->add_option("--port", a.port, "Port on this machine; default 6007; 0: any free port")->check(CLI::Range(0, 65535));
+  c->add_flag("--no-browser", a.no_browser, "Only print the address; open no browser");
 }
 
 void add_export(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("export", "Write the policy of a run as one file for other programs");
+  CLI::App* c = app.add_subcommand("export", "Write the policy of a run to one file, for other programs");
   ExportArguments& a = arguments_of(c, export_run, chosen);
   c->add_option("run", a.run, "Run folder, or its policy.safetensors")->required()->check(path_text());
   c->add_option("file", a.file, "NAME.onnx, or NAME.safetensors for the weights")->required()->check(path_text());
@@ -385,7 +393,7 @@ void collect(const CLI::App& app, const std::string& path, std::vector<Completed
 }
 
 void add_completion(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("completion", "Print what a shell needs to complete these commands");
+  CLI::App* c = app.add_subcommand("completion", "Print the script with which a shell completes these commands");
   const auto shell = std::make_shared<std::string>();
   c->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   c->callback([&app, &chosen, shell] {

@@ -42,9 +42,9 @@ std::string config_to_toml(const Config& config) {
 std::string options_page() {
   std::string page =
       "# Options\n\n"
-      "Every option of a run file, made by `gipo list options --markdown` from the lists\n"
-      "`src/gipo/*/options.def`. In a TOML file an option stands under its group; on the command line it is\n"
-      "`--set group.name=value`. An option that is *unset* by default may be left out; its line says what follows.\n";
+      "Every option of a run. `gipo list options --markdown` makes this page from `src/gipo/*/options.def`. In a TOML\n"
+      "file, write an option under its group; on the command line, use `--set group.name=value`. An option that is\n"
+      "*unset* by default may be left out; its line says what happens then.\n";
   for (const OptionGroup<Config>& group : option_table()) {
     page += fmt::format("\n## {}\n\n{}\n\n| option | type | default | accepted | meaning |\n|---|---|---|---|---|\n",
                         group.name, group.help);
