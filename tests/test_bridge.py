@@ -325,27 +325,27 @@ def wait_for(condition, seconds, what):
         time.sleep(0.01)
 
 
-def kill_workers(gipo, tmp_path, kills, every):
+def kill_workers(gipo, tmp_path, kills, every, workers, given):
     """Trains while one worker after the other is killed; the counts must add up."""
     pids = tmp_path / "pids"
     pids.mkdir()
     options = {
-        "env.id": SAMPLES + "ReportsItself", "env.options.folder": pids, "env.workers": 2, "run.mode": "async",
+        "env.id": SAMPLES + "ReportsItself", "env.options.folder": pids,
         "env.max_deaths": 100, "learner.updates": 100000000, "log.every_updates": 100, "staleness.actors": 2, "replay.capacity": 20000,
         "staleness.regime": "custom", "staleness.env_steps_per_update": 8, "replay.segment_length": 16,
     }
-    process = start(gipo, "killed", options)
+    process = start(gipo, "killed", options | given)
     run = Path(gipo.folder, "runs", "killed")
     try:
         wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, HANG, "no update")
         for kill in range(kills):
-            wait_for(lambda: len(alive(pids)) == 4, HANG, "a worker was not started again")
+            wait_for(lambda: len(alive(pids)) == workers, HANG, "a worker was not started again")
             time.sleep(every)
             assert process.poll() is None, process.stderr.read()
-            victim = alive(pids)[kill % 4]
+            victim = alive(pids)[kill % workers]
             os.kill(victim, signal.SIGKILL)
             wait_for(lambda: victim not in alive(pids), HANG, "a killed worker lives")
-        wait_for(lambda: len(alive(pids)) == 4, HANG, "a worker was not started again")
+        wait_for(lambda: len(alive(pids)) == workers, HANG, "a worker was not started again")
         process.send_signal(signal.SIGINT)
         assert process.wait(HANG) == 130, process.stderr.read()
     finally:
@@ -355,13 +355,16 @@ def kill_workers(gipo, tmp_path, kills, every):
 
 
 @pytest.mark.parametrize("kills, every", [(4, 0.75), pytest.param(20, 2, marks=pytest.mark.slow)])
-def test_killed_workers_cost_their_open_segments_alone(gipo, tmp_path, kills, every):
-    run, left = kill_workers(gipo, tmp_path, kills, every)
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_killed_workers_cost_their_open_segments_alone(gipo, tmp_path, kills, every, shared):
+    # Each of two actors has four environments: in two workers of its own, or all of them in one for each core.
+    workers = min(8, os.cpu_count()) if shared else 4
+    given = {} if shared else {"env.workers": 2, "run.mode": "async"}
+    run, left = kill_workers(gipo, tmp_path, kills, every, workers, given)
     done = summary(run)
-    # Each actor has four environments in two workers: a death costs two environments their open segments.
-    # One that has just been started may have none.
+    # A death costs the environments of that worker their open segments. One that has just been started may have none.
     died = done["counts"]["rejected_segments"]
-    assert 2 <= died <= 2 * kills and done["counts"]["faults"] == {"worker_died": died}
+    assert 8 // workers <= died <= -(-8 // workers) * kills and done["counts"]["faults"] == {"worker_died": died}
     assert left == []
     episodes = json_lines(run / "episodes.jsonl")
     # Those that were cut short have no line, but their numbers are taken.
