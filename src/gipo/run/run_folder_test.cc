@@ -93,7 +93,7 @@ TEST_F(RunFolders, EpisodesAndEvaluationsAreJsonLines) {
   RunFolder folder = make();
   folder.episode({3, 7, -12.25, 40, 1000, 55, true});
   folder.episode({0, 0, std::nan(""), 1, 4, 0, false});
-  folder.evaluation(100, 2000, {{500, 1.5, 20}, {}, {}});
+  folder.evaluation(100, 2000, {{500, 1.5, 20}, {}, {}, {}});
   folder.evaluation(200, 4000, {});
   folder.flush();
   const std::vector<Json> episodes = lines("episodes.jsonl"), evaluations = lines("evaluations.jsonl");
