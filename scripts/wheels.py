@@ -60,7 +60,8 @@ def root_of(suite: Suite) -> Path:
     say(f"making a root of {suite.name}")
     shutil.rmtree(root, ignore_errors=True)
     packages = ["python3", "python3-venv"] + (["libpython3-dev"] if suite.headers else [])
-    run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite.name, root, MIRROR)
+    # "sid" is the way all of them are made; a release newer than debootstrap has no name of its own there.
+    run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite.name, root, MIRROR, "sid")
     (root / "made").touch()
     return root
 
