@@ -45,7 +45,7 @@ setup:  ## install what is missing: Debian packages and .venv
 build: setup  ## release build in build/release
 	$(call build,release)
 
-demo:  ## GIPO, SAPO and PPO learn CartPole from stale replay; a table and a figure
+demo:  ## three methods learn two tasks from old data; a table and a figure
 	@scripts/setup.sh --demo
 	$(call build,demo)
 	@$(PYTHON) -m gipo.demo
