@@ -192,7 +192,7 @@ def in_words(value, array):
 class InfoMask:
     """A mask of actions that comes with info: an array, or one for each part of the action, in its order."""
 
-    name, role, part, choices, bits = "action_mask", "mask", "info['action_mask']", None, True
+    name, role, part, choices, bits = "action_mask", "mask", "info['action_mask']", None, False
 
     def __init__(self, action_space, size):
         self.action_space, self.shape, self.dtype = action_space, (size,), np.dtype(np.uint8)

@@ -146,8 +146,8 @@ TEST_F(BridgeFieldsTest, SpacesBecomeFields) {
                                  {"double", DType::kFloat32, {2, 1}},
                                  {"place", DType::kInt32, {}, Role::kPolicy, {4}},
                                  {"pair.0", DType::kInt32, {2}, Role::kPolicy, {2, 3}},
-                                 {"pair.1", DType::kUint8, {4}},
-                                 {"flag", DType::kUint8, {2}},
+                                 {"pair.1", DType::kUint8, {2, 2}, Role::kPolicy, {}, true},
+                                 {"flag", DType::kUint8, {2}, Role::kPolicy, {}, true},
                                  {"got", DType::kFloat32, {5}}}));
   EXPECT_EQ(spec.observation_size, 6u + 2 + 1 + 1 + 1 + 1 + 2 + 4 + 5 + 4 + 2 + 5);
   EXPECT_EQ(spec.action.kind, ActionSpace::Kind::kComposed);
