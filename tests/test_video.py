@@ -265,7 +265,7 @@ def drawn_py(runs):
 
 def of_drawn(runs, name, **options):
     named = {f"env.options.{key}": value for key, value in options.items()}
-    return runs.run(f"{name}-{len(options)}", BRIDGED | {"env.id": f"python:drawn:{name}"} | named)
+    return runs.run("-".join([name, *options]), BRIDGED | {"env.id": f"python:drawn:{name}"} | named)
 
 
 def test_own_class(runs, drawn_py):
