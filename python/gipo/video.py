@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gipo.runs import Record, RunFailed, UserMistake
@@ -250,9 +250,20 @@ def sayer(quiet: bool) -> Callable[[str], None]:
     return lambda text: print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
+ENDINGS = (signal.SIGINT, signal.SIGTERM)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Ends the work once: Ctrl-C also ends the program above, which then sends another signal, into the cleaning up."""
+    for ending in ENDINGS:
+        signal.signal(ending, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def reported(work: Callable[[], int]) -> int:
     """The exit code of a command; what the user can mend is said in a line."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was begun is removed
+    for ending in ENDINGS:  # what was begun is removed
+        signal.signal(ending, interrupt)
     try:
         import gipo
 
