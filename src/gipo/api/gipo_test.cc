@@ -88,9 +88,9 @@ TEST(Api, PolicyActs) {
   EXPECT_TRUE(std::isfinite(policy.value(kLeaning)));
 
   const auto drawn = [&] {
-    std::vector<double> out;
+    std::vector<double> out(40);
     policy.seed(7);
-    for (int i = 0; i < 40; ++i) out.push_back(policy.sample(kLeaning)[0]);
+    for (double& action_now : out) action_now = policy.sample(kLeaning)[0];
     return out;
   };
   const std::vector<double> first = drawn();

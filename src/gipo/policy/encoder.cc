@@ -37,6 +37,7 @@ Encoder suggested(const Field& field) {
 
 std::string accepted() {
   std::vector<const char*> words;
+  words.reserve(kWords<Encoder>.size());
   for (const Word<Encoder>& word : kWords<Encoder>) words.push_back(word.text);
   return fmt::format("auto, {}", fmt::join(words, ", "));
 }

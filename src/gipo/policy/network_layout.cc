@@ -104,7 +104,8 @@ void NetworkLayout::initialise(std::span<float> parameters, RandomStream& random
     const auto fill = [&](auto&& draw) { std::ranges::generate(values, [&] { return static_cast<float>(draw()); }); };
     const auto rows = static_cast<std::size_t>(slices_[i].shape[0]);
     const bool matrix = first_[i] == First::kMatrix;
-    if (matrix) within = 1.0 / std::sqrt(static_cast<double>(values.size() / rows));
+    const std::size_t inputs = values.size() / rows;
+    if (matrix) within = 1.0 / std::sqrt(static_cast<double>(inputs));
     if (matrix && how == FirstWeights::kOrthogonal) {
       fill_orthogonal(values, rows, i == last ? output_gain : std::sqrt(2.0), random);
     } else if (matrix || (first_[i] == First::kBias && how == FirstWeights::kUniform)) {
