@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   hostile.files[kState].assign(reinterpret_cast<const char*>(data), size);
   gipo::write_checkpoint(run().checkpoints(), hostile, 1);
   try {
-    const gipo::ResumePoint point = gipo::find_resume_point(run().path, 4);
+    const gipo::ResumePoint point = gipo::find_resume_point(run().path, {4, {}});
     for (const auto& [name, position] : point.positions) GIPO_CHECK(name.find('/') == std::string::npos);
     GIPO_CHECK(point.plan.capacity > 0 && point.plan.total_env_steps() > 0);
     if (point.plan.replay_bytes() > kMostReplayBytes) return 0;
