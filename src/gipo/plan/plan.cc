@@ -58,6 +58,12 @@ class Planner {
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     check_centre();
+    if (c_.eval.target_return && c_.eval.every_updates == 0) {
+      refuse({"eval.target_return"},
+             fmt::format("eval.target_return = {} is not accepted with eval.every_updates = 0: there would be no "
+                         "evaluation during the run; wanted eval.every_updates above 0",
+                         *c_.eval.target_return));
+    }
     if (c_.policy.shared > static_cast<std::int64_t>(c_.policy.hidden.size())) {
       refuse({"policy.shared", "policy.hidden"},
              fmt::format("policy.shared = {} is not accepted: policy.hidden = [{}] has {} layers", c_.policy.shared,
