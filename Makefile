@@ -34,7 +34,7 @@ $(call build,tsan)
 endef
 
 .PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-emulated fuzz \
-  bench peers docs wheels lint format clean
+  zoo bench peers docs wheels lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -93,6 +93,10 @@ fuzz: setup  ## libFuzzer on every parser, FUZZ_SECONDS (60) each, with clang
 	  -DGIPO_SANITIZE=fuzzer-no-link,address,undefined,float-cast-overflow >/dev/null
 	@cmake --build build/fuzz -j $(JOBS) --target fuzz_targets
 	@$(SANITIZED) tests/fuzz/run.sh build/fuzz/tests $(FUZZ_SECONDS) $(FUZZ_JOBS)
+
+zoo: build  ## trains tasks of the zoo and checks their returns; ZOO: arguments (docs/zoo.md)
+	@scripts/setup.sh --box2d
+	@$(PYTHON) -m gipo.zoo_check $(ZOO)
 
 bench: setup  ## benchmarks, in build/bench
 	$(call build,bench)
