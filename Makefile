@@ -77,7 +77,7 @@ test-torch:  ## tests of the backend torch; installs libtorch
 	@scripts/setup.sh --torch
 	$(call build,torch)
 	@ctest --preset torch -j $(JOBS)
-	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_spaces.py tests/test_export.py
+	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
 
 test-emulated: setup  ## unit tests for the other processor, aarch64 or x86-64, in an emulator
 	@tests/emulated.sh
