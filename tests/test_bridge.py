@@ -167,7 +167,7 @@ def flattened(space, value, batch=None):
     """As rows that networks read."""
     fields = worker.Fields(space)
     columns = [np.ascontiguousarray(v, f.dtype) for f, v in zip(fields.all, fields.values(value, batch))]
-    return _core.Encoder([d | {"raw": False} for d in fields.described()]).rows(columns, batch or 1)
+    return _core.Encoder(json.dumps([d | {"raw": False} for d in fields.described()])).rows(columns, batch or 1)
 
 
 @pytest.mark.parametrize("space", [

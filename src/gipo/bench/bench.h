@@ -26,7 +26,7 @@ struct Bench {
   std::function<std::vector<BenchCase>()> cases;
 };
 
-// learner, inference, replay, env, train, scaling.
+// learner, inference, replay, env, train, scaling, images.
 const std::vector<Bench>& benches();
 
 std::vector<BenchCase> bench_learner();
@@ -35,6 +35,7 @@ std::vector<BenchCase> bench_replay();
 std::vector<BenchCase> bench_env();
 std::vector<BenchCase> bench_train();
 std::vector<BenchCase> bench_scaling();
+std::vector<BenchCase> bench_images();  // none without libtorch
 
 // Seconds of one call: the best of many short runs, so that what else the machine does is left out.
 double best_seconds(const std::function<void()>& call);
