@@ -120,14 +120,26 @@ TEST(ReplayFrames, WhatIsSavedGoesOnTheSame) {
   }
 }
 
+// Episodes of 500 steps; what is held, and by how much that grows with the capacity.
 TEST(ReplayFrames, FourFramesOf84By84CostHardlyMoreThanOne) {
+  constexpr std::size_t kSteps = 64, kEpisode = 500, kCapacity = 20'000;
   TransitionSpec spec;
   spec.observation = {{"image", DType::kUint8, {4, 84, 84}}};
   spec.observation[0].raw = true;
   spec.observation[0].stack = 4;
   spec.action_dims = 1;
-  const ReplayShape shape{200'000, 64, spec};
-  EXPECT_LE(ReplayBuffer::bytes_needed(shape) / 200'000, 1.1 * 84 * 84);
+  ReplayBuffer replay({kCapacity, kSteps, spec}, RandomStream(1));
+  Segment s(kSteps, spec);
+  while (replay.evicted() == 0) {
+    for (std::size_t at = 0; at < kEpisode; at += kSteps, ++s.sequence) {
+      s.length = std::min(kSteps, kEpisode - at);
+      s.context = at > 0 ? spec.context() : 0;
+      ASSERT_TRUE(replay.insert(s));
+    }
+  }
+  EXPECT_GT(replay.size(), kCapacity - kSteps);
+  EXPECT_LE(static_cast<double>(replay.bytes()) / kCapacity, 1.1 * 84 * 84);
+  EXPECT_LE(ReplayBuffer::bytes_needed({200'000, kSteps, spec}) / 200'000, 1.1 * 84 * 84);
 }
 
 }  // namespace
