@@ -11,6 +11,7 @@
 #   scripts/setup.sh --wheels      debootstrap and auditwheel as well, for wheels
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 #   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
+#   scripts/setup.sh --cluster     gRPC as well, for builds with learners and actors on different hosts, about 60 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -44,9 +45,14 @@ for argument in "$@"; do
       ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
     --torch) requirements+=(requirements-torch) ;;
+    --cluster)
+      packages+=(libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libssl-dev)
+      tools+=(protoc grpc_cpp_plugin)
+      requirements+=(requirements-cluster)
+      ;;
     *)
       echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --metaworld," \
-        "--torch" >&2
+        "--torch, --cluster" >&2
       exit 2
       ;;
   esac
