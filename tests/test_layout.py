@@ -77,10 +77,11 @@ def test_every_source_and_unit_test_is_compiled():
     for path in [path for path in compiled if path.parent.name == "Unity"]:  # sources of a folder compiled as one
         compiled |= {Path(include) for include in INCLUDE.findall(path.read_text())}
     sources = [path for path in source_files(SOURCE) if path.suffix == ".cc"]
-    torch = SOURCE / "policy" / "torch"  # one or the other: with libtorch, or without
-    stand_in = SOURCE / "policy" / "torch_absent.cc"
-    with_torch = stand_in.resolve() not in compiled
-    left_out = [path for path in sources if (path == stand_in if with_torch else path.parent == torch)]
+    left_out = []
+    for folder in (SOURCE / "policy" / "torch", SOURCE / "learner" / "cuda"):  # one or the other: the folder or its stand-in
+        stand_in = folder.with_name(f"{folder.name}_absent.cc")
+        built = stand_in.resolve() not in compiled
+        left_out += [path for path in sources if (path == stand_in if built else path.parent == folder)]
     assert [str(path.relative_to(ROOT)) for path in sources if path not in compiled and path not in left_out] == []
 
 

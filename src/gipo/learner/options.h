@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gipo/config/declare.h"
+#include "gipo/learner/precision.h"
 
 namespace gipo {
 
@@ -16,6 +17,11 @@ enum class Published { kLatest, kAverage };
 template <>
 inline constexpr auto kWords<Published> = std::to_array<Word<Published>>({{Published::kLatest, "latest"},
                                                                           {Published::kAverage, "average"}});
+
+template <>
+inline constexpr auto kWords<Precision> = std::to_array<Word<Precision>>({{Precision::kTf32x3, "tf32x3"},
+                                                                          {Precision::kTf32, "tf32"},
+                                                                          {Precision::kFloat, "float"}});
 
 }  // namespace gipo
 
