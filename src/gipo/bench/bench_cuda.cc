@@ -25,12 +25,12 @@ std::vector<BenchRow> measure_card_update(const std::string& name, const CardCas
   setup.learner.publish_every = 1000000;
   const Batch batch = made_up_batch(s.batch, setup.model);
   std::vector<BenchRow> rows;
-  for (const auto& [precision, word] : kWords<Precision>) {
-    setup.learner.precision = precision;
+  for (const auto& [kind, word] : kWords<ProductKind>) {
+    setup.learner.products = kind;
     const double seconds = card_update(setup, batch);
     rows.push_back({fmt::format("{} {}", name, word), 1e6 * seconds, "us", "", 0});
   }
-  setup.learner.precision = Precision::kTf32x3;
+  setup.learner.products = ProductKind::kTf32x3;
   ThreadPool pool(1);
   const auto learner = make_learner(setup, RandomStream(1), pool);
   constexpr int kUpdates = 100;
@@ -45,7 +45,8 @@ std::vector<BenchRow> measure_card_update(const std::string& name, const CardCas
   return rows;
 }
 
-std::vector<BenchRow> measure_card_surrogate(const std::string& name, const std::string& surrogate, std::size_t samples) {
+std::vector<BenchRow> measure_card_surrogate(const std::string& name, const std::string& surrogate,
+                                             std::size_t samples) {
   SurrogateOptions options;
   options.name = surrogate;
   const SurrogateSeconds seconds = card_surrogate(options, samples);
@@ -55,7 +56,7 @@ std::vector<BenchRow> measure_card_surrogate(const std::string& name, const std:
 std::vector<BenchRow> measure_card_inference(const std::string& name, std::size_t rows) {
   const ModelSpec model = made_up_setup(8, ActionSpace::discrete(2), {64, 64}, 64).model;
   const Weights weights = initial_weights(model, RandomStream(1));
-  return {{name, 1e6 * card_inference(model, weights, rows, Precision::kTf32x3), "us", "", 0}};
+  return {{name, 1e6 * card_inference(model, weights, rows, ProductKind::kTf32x3), "us", "", 0}};
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ std::vector<BenchCase> bench_cuda() {
   const ActionSpace bins{ActionSpace::Kind::kMultiDiscrete, {256, 256, 256, 256}, {}, {}};
   std::vector<BenchCase> cases;
   for (const CardCase& s : {CardCase{"64x64", 8, {64, 64}, two, 256}, CardCase{"256x256", 8, {256, 256}, two, 4096},
-                        CardCase{"39-512-512-1024", 39, {512, 512}, bins, 512}}) {
+                            CardCase{"39-512-512-1024", 39, {512, 512}, bins, 512}}) {
     const std::string name = fmt::format("cuda update {} batch {}", s.network, s.batch);
     cases.push_back({name, [=] { return measure_card_update(name, s); }});
   }

@@ -25,7 +25,7 @@ struct SurrogateSeconds {
 };
 SurrogateSeconds card_surrogate(const SurrogateOptions& options, std::size_t samples);
 // Outputs of the policy for so many observations that are there.
-double card_inference(const ModelSpec& model, const Weights& weights, std::size_t rows, Precision precision);
+double card_inference(const ModelSpec& model, const Weights& weights, std::size_t rows, ProductKind kind);
 std::string card_name();
 
 // The CUDA version that this program was built with; empty where it was built without.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gipo/config/declare.h"
-#include "gipo/learner/precision.h"
+#include "gipo/learner/product_kind.h"
 
 namespace gipo {
 
@@ -19,9 +19,9 @@ inline constexpr auto kWords<Published> = std::to_array<Word<Published>>({{Publi
                                                                           {Published::kAverage, "average"}});
 
 template <>
-inline constexpr auto kWords<Precision> = std::to_array<Word<Precision>>({{Precision::kTf32x3, "tf32x3"},
-                                                                          {Precision::kTf32, "tf32"},
-                                                                          {Precision::kFloat, "float"}});
+inline constexpr auto kWords<ProductKind> = std::to_array<Word<ProductKind>>({{ProductKind::kTf32x3, "tf32x3"},
+                                                                              {ProductKind::kTf32, "tf32"},
+                                                                              {ProductKind::kFloat, "float"}});
 
 }  // namespace gipo
 

@@ -374,7 +374,7 @@ void CudaLearner::put_forward(Kind kind, const Staging& staging) {
       add(critic_, layer, parameters + critic_base_, seen, shared > 0 ? policy_.stride(shared - 1) : width, rows_,
           rows);
     }
-    run_products(launch_of(products), setup_.learner.precision, stream_);
+    run_products(launch_of(products), setup_.learner.products, stream_);
     run_norms(norms, stream_);
     if (shared > 0 && level == shared - 1 && privileged > 0) {
       // What the critic alone sees stands behind the features.
@@ -401,7 +401,7 @@ void CudaLearner::put_backward(Kind kind, const Staging& staging, const LossArra
     if (kind == Kind::kAll) add(policy_, parameters, staging.observation(), width, arrays.d_outputs);
     add(critic_, parameters + critic_base_, shared > 0 ? policy_.output(shared - 1) : staging.observation(),
         shared > 0 ? policy_.stride(shared - 1) : width, arrays.d_value);
-    run_products(launch_of(products), setup_.learner.precision, stream_);
+    run_products(launch_of(products), setup_.learner.products, stream_);
     run_norms_backward(norms, stream_);
   }
 }

@@ -78,9 +78,9 @@ struct Differences {
   double norm = 0, entry = 0;
 };
 
-Differences differences(LearnerSetup setup, const std::string& one, const std::string& other, Precision precision,
+Differences differences(LearnerSetup setup, const std::string& one, const std::string& other, ProductKind kind,
                         int updates) {
-  setup.learner.precision = precision;
+  setup.learner.products = kind;
   ThreadPool pool(1);
   setup.learner.backend = one;
   const auto ours = make_learner(setup, RandomStream(3), pool);
@@ -124,19 +124,19 @@ struct Largest {
       if (!(value <= most)) most = value, where = label;
     }
   };
-  Found norm[3], entry[3], own_norm, own_entry;  // by precision; of the CPU's floats against doubles
+  Found norm[3], entry[3], own_norm, own_entry;  // by kind; of the CPU's floats against doubles
 
   void check(const LearnerSetup& setup, const std::string& label, int updates = 30, double of_tf32 = 1e-2) {
     const bool steps = Surrogate(setup.surrogate).clips_to_zero();
-    const Differences own = differences(setup, "cpu", "cpu64", Precision::kFloat, updates);
+    const Differences own = differences(setup, "cpu", "cpu64", ProductKind::kFloat, updates);
     own_norm.take(own.norm, label);
     own_entry.take(own.entry, label);
-    for (const auto& [precision, word] : kWords<Precision>) {
-      const Differences d = differences(setup, "cuda", "cpu64", precision, updates);
-      const double bound = steps ? 0.5 : precision == Precision::kTf32 ? of_tf32 : 1e-5 + 4 * own.norm;
+    for (const auto& [kind, word] : kWords<ProductKind>) {
+      const Differences d = differences(setup, "cuda", "cpu64", kind, updates);
+      const double bound = steps ? 0.5 : kind == ProductKind::kTf32 ? of_tf32 : 1e-5 + 4 * own.norm;
       EXPECT_LT(d.norm, bound) << label << ", " << word;
-      norm[static_cast<int>(precision)].take(d.norm, label);
-      entry[static_cast<int>(precision)].take(d.entry, label);
+      norm[static_cast<int>(kind)].take(d.norm, label);
+      entry[static_cast<int>(kind)].take(d.entry, label);
     }
   }
   ~Largest() {
@@ -145,8 +145,8 @@ struct Largest {
                   entry.where.c_str());
     };
     print("cpu", own_norm, own_entry);
-    for (const auto& [precision, word] : kWords<Precision>) {
-      const auto i = static_cast<int>(precision);
+    for (const auto& [kind, word] : kWords<ProductKind>) {
+      const auto i = static_cast<int>(kind);
       print(std::string(word).c_str(), norm[i], entry[i]);
     }
   }
@@ -273,7 +273,7 @@ TEST(CudaLearner, TheSameBatchesGiveTheSameBytesAlsoAfterSaveAndLoad) {
 TEST(CudaLearner, TheCpuGoesOnFromItsStateAndItFromTheCpus) {
   GIPO_NEEDS_A_CARD();
   LearnerSetup setup = setup_for(kinds()[0], {.hidden = {64, 64}}, 256);
-  setup.learner.precision = Precision::kFloat;
+  setup.learner.products = ProductKind::kFloat;
   ThreadPool pool(1);
   const Batch batch = batch_for(setup);
   const auto go_on = [&](const std::string& backend, const std::string& from, int updates) {
@@ -305,7 +305,7 @@ TEST(CudaLearner, FiguresAndDiagnosticsAreThoseOfTheCpu) {
   GIPO_NEEDS_A_CARD();
   for (const Kind& kind : kinds()) {
     LearnerSetup setup = setup_for(kind, {.hidden = {32, 32}});
-    setup.learner.precision = Precision::kFloat;
+    setup.learner.products = ProductKind::kFloat;
     setup.learner.proximal_coef = 0.1;
     setup.surrogate.centre = Centre::kProximal;
     ThreadPool pool(1);

@@ -62,7 +62,7 @@ SurrogateSeconds card_surrogate(const SurrogateOptions& options, std::size_t sam
   return seconds;
 }
 
-double card_inference(const ModelSpec& model, const Weights& weights, std::size_t rows, Precision precision) {
+double card_inference(const ModelSpec& model, const Weights& weights, std::size_t rows, ProductKind kind) {
   cuda::prepare_products();
   const MlpShape shape = mlp_shapes(model).policy;
   const auto n = static_cast<int>(rows);
@@ -82,8 +82,7 @@ double card_inference(const ModelSpec& model, const Weights& weights, std::size_
   for (int layer = 0; layer < network.layers(); ++layer) {
     const float* x = layer > 0 ? network.output(layer - 1) : observations.data();
     const int ldx = layer > 0 ? network.stride(layer - 1) : static_cast<int>(shape.input);
-    cuda::run_products(cuda::launch_of({network.forward(layer, parameters.data(), x, ldx, n, nullptr)}), precision,
-                       stream);
+    cuda::run_products(cuda::launch_of({network.forward(layer, parameters.data(), x, ldx, n, nullptr)}), kind, stream);
   }
   graph.end(stream);
   return cuda::median_seconds(stream, 100, [&] { graph.run(stream); });

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gipo/kernels/dense.h"
-#include "gipo/learner/precision.h"
+#include "gipo/learner/product_kind.h"
 
 namespace gipo::cuda {
 
@@ -45,7 +45,7 @@ ProductLaunch launch_of(const std::vector<Product>& products);
 // The parts of a weight gradient [m, n] over k rows that keep the card busy.
 int splits_of(int m, int n, int k);
 
-void run_products(const ProductLaunch& launch, Precision precision, cudaStream_t stream);
+void run_products(const ProductLaunch& launch, ProductKind kind, cudaStream_t stream);
 // `width` floats of each of the rows.
 void copy_columns(const float* from, int from_stride, float* to, int to_stride, int width, int rows,
                   cudaStream_t stream);
