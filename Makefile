@@ -33,8 +33,8 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-cuda test-emulated fuzz \
-  bench peers docs wheels lint format clean
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-cuda \
+  test-emulated fuzz zoo bench peers docs wheels lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -81,7 +81,7 @@ test-torch:  ## tests of the backend torch; installs libtorch
 	@scripts/setup.sh --torch
 	$(call build,torch)
 	@ctest --preset torch -j $(JOBS)
-	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_spaces.py tests/test_export.py
+	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
 
 test-emulated: setup  ## unit tests for the other processor, aarch64 or x86-64, in an emulator
 	@tests/emulated.sh
@@ -97,6 +97,10 @@ fuzz: setup  ## libFuzzer on every parser, FUZZ_SECONDS (60) each, with clang
 	  -DGIPO_SANITIZE=fuzzer-no-link,address,undefined,float-cast-overflow >/dev/null
 	@cmake --build build/fuzz -j $(JOBS) --target fuzz_targets
 	@$(SANITIZED) tests/fuzz/run.sh build/fuzz/tests $(FUZZ_SECONDS) $(FUZZ_JOBS)
+
+zoo: build  ## trains tasks of the zoo and checks their returns; ZOO: arguments (docs/zoo.md)
+	@scripts/setup.sh --box2d
+	@$(PYTHON) -m gipo.zoo_check $(ZOO)
 
 bench: setup  ## benchmarks, in build/bench
 	$(call build,bench)

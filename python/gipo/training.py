@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 import tomllib
@@ -234,6 +235,11 @@ def resume(
 def presets() -> dict[str, str]:
     """The ready-made configs that `train` takes by name, and what each is."""
     return dict(_core.presets())
+
+
+def zoo() -> dict[str, Record]:
+    """The tasks of the zoo by name: the `preset` that solves each, and the returns to expect; docs/zoo.md."""
+    return {entry["task"]: entry for entry in json.loads(_core.zoo_as_json())}
 
 
 def _path(where: str, run: Any) -> str:

@@ -20,6 +20,7 @@
 #include "gipo/core/signals.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/presets.h"
+#include "gipo/plan/zoo.h"
 #include "gipo/run/first_weights.h"
 #include "gipo/run/resume.h"
 #include "gipo/train/trainer.h"
@@ -428,6 +429,7 @@ void add_training(nb::module_& m) {
         return all;
       },
       "Names of the ready-made configs, and what each is.");
+  m.def("zoo_as_json", &zoo_as_json, "The zoo, as JSON.");
   m.def("train", &train, nb::arg("config"), nb::arg("options"), nb::arg("overwrite"), nb::arg("command"),
         nb::arg("listeners"), "Trains to the end; the run folder.");
   m.def("resume", &resume, nb::arg("run"), nb::arg("updates").none(), nb::arg("env_steps").none(), nb::arg("command"),

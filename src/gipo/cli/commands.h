@@ -17,6 +17,7 @@ inline constexpr int kDone = 0, kFailed = 1, kUserMistake = 2, kInterrupted = 13
 
 struct TrainArguments {
   std::string config;                  // path; empty: defaults alone
+  std::string zoo;                     // task whose preset is taken instead
   std::vector<std::string> overrides;  // --set
   std::optional<std::int64_t> seed, env_steps;
   std::string name;
@@ -64,7 +65,7 @@ struct BenchArguments {
 int bench(const BenchArguments& arguments);
 
 struct ListArguments {
-  std::string what;  // presets, envs, surrogates or options
+  std::string what;  // presets, zoo, envs, surrogates or options
   bool json = false, markdown = false;
 };
 int list(const ListArguments& arguments);

@@ -11,6 +11,7 @@
 #include "gipo/plan/memory.h"
 #include "gipo/plan/option_table.h"
 #include "gipo/plan/presets.h"
+#include "gipo/plan/zoo.h"
 #include "gipo/run/first_weights.h"
 #include "gipo/train/trainer.h"
 
@@ -18,7 +19,8 @@ namespace gipo::cli {
 namespace {
 
 LoadedConfig load(const TrainArguments& a) {
-  LoadedConfig loaded = a.config.empty() ? LoadedConfig{} : load_config_or_preset(a.config);
+  const std::string config = a.zoo.empty() ? a.config : zoo_preset(a.zoo);
+  LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config_or_preset(config);
   for (const std::string& assignment : a.overrides) apply_override(loaded, assignment);
   if (a.seed) apply_override(loaded, fmt::format("run.seed={}", *a.seed));
   if (a.env_steps) set_option(loaded, "learner.env_steps", *a.env_steps, "--env-steps");
@@ -53,8 +55,11 @@ int say_what_there_is() {
              "  gipo train classic/stale\n"
              "  gipo train classic/stale --set env.id=Pendulum-v1\n"
              "  gipo train my.toml\n"
+             "  gipo train --zoo LunarLander-v3      settings that solve a task (gipo list zoo)\n"
              "Presets:\n");
-  for (const PresetConfig& preset : preset_configs()) fmt::print(stderr, "  {:<28} {}\n", preset.name, preset.about());
+  for (const PresetConfig& preset : preset_configs()) {
+    if (!preset.name.starts_with("zoo/")) fmt::print(stderr, "  {:<28} {}\n", preset.name, preset.about());
+  }
   fmt::print(stderr, "`gipo list envs` shows the tasks; options alone, as in --set env.id=ID, take the defaults.\n");
   return kUserMistake;
 }
@@ -121,7 +126,7 @@ double estimate_seconds(const Plan& plan) {
 int train(const TrainArguments& a) {
   const LoadedConfig loaded = load(a);
   const Plan plan = make_plan(loaded);
-  if (a.config.empty() && a.overrides.empty() && !a.dry_run) return say_what_there_is();
+  if (a.config.empty() && a.zoo.empty() && a.overrides.empty() && !a.dry_run) return say_what_there_is();
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   if (a.dry_run) return dry_run(plan, loaded.origins, a.json);
   refuse_what_does_not_fit(plan, loaded.origins);

@@ -97,7 +97,16 @@ void CpuLearner<T>::forward(const Batch& batch) {
   std::copy_n(batch.action().data(), action_.size(), action_.data());
   const std::span<const float> reward = batch.reward();
   for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(book_.reward_scale.apply(reward[i]));
-  net_->see({policy_.parameters, critic_.parameters, &book_.scale}, {columns_, rows});
+  PolicyInput input{columns_, rows};
+  if (setup_.model.has_memory()) {
+    sequences_.clear();
+    for (const Stretch& s : batch.stretches) {
+      sequences_.push_back({s.begin, s.length, batch.size + sequences_.size(), s.context_begin, s.context});
+    }
+    input.state = batch.state().data();
+    input.sequences = sequences_;
+  }
+  net_->see({policy_.parameters, critic_.parameters, &book_.scale}, input);
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) {
       values_ = net_->values();

@@ -83,6 +83,7 @@ class CpuLearner final : public Learner {
 
   // Workspace. N: batch size, D: action dimensions, M: ratios, N or N * D.
   std::vector<const std::byte*> columns_;               // [fields] of the batch
+  std::vector<Sequence> sequences_;                     // [stretches] of a policy with memory
   std::vector<T> action_;                               // [N, D]
   std::vector<T> reward_;                               // [N] scaled
   const T* values_ = nullptr;                           // [rows]
