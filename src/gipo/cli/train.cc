@@ -16,9 +16,8 @@
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {
-namespace {
 
-LoadedConfig load(const TrainArguments& a) {
+LoadedConfig load_training(const TrainArguments& a) {
   const std::string config = a.zoo.empty() ? a.config : zoo_preset(a.zoo);
   LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config_or_preset(config);
   for (const std::string& assignment : a.overrides) apply_override(loaded, assignment);
@@ -27,6 +26,8 @@ LoadedConfig load(const TrainArguments& a) {
   if (!a.name.empty()) set_option(loaded, "run.name", a.name, "--name");
   return loaded;
 }
+
+namespace {
 
 nlohmann::ordered_json to_json(const MemoryNeed& need, const MemoryLimit& limit) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::object();
@@ -124,7 +125,7 @@ double estimate_seconds(const Plan& plan) {
 }
 
 int train(const TrainArguments& a) {
-  const LoadedConfig loaded = load(a);
+  const LoadedConfig loaded = load_training(a);
   const Plan plan = make_plan(loaded);
   if (a.config.empty() && a.zoo.empty() && a.overrides.empty() && !a.dry_run) return say_what_there_is();
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);

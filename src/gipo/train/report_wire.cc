@@ -149,7 +149,7 @@ std::size_t report_bytes(std::string_view message) {
 ReportDecoder::ReportDecoder(std::size_t segment_length, TransitionSpec transition)
     : segment_length_(segment_length), transition_(std::move(transition)) {}
 
-const ActorReport& ReportDecoder::decode(std::string_view message) {
+ActorReport& ReportDecoder::decode(std::string_view message) {
   clear();
   if (const std::size_t bytes = report_bytes(message); message.size() != bytes) {
     refuse(fmt::format("{}: {} bytes, wanted {}", message.size() < bytes ? "cut short" : "too long", message.size(),
