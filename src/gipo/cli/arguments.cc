@@ -253,7 +253,8 @@ void add_doctor(CLI::App& app, Chosen& chosen) {
 void add_bench(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("bench", "Measure the speed of gipo on this machine, beside references");
   BenchArguments& a = arguments_of(c, bench, chosen);
-  c->add_option("names", a.names, "learner, inference, replay, env, train, scaling; default: these. cuda: on an NVIDIA card");
+  c->add_option("names", a.names,
+                "learner, inference, replay, env, train, scaling; default: these. cuda: on an NVIDIA card");
   c->add_flag("--json", a.json, "Print a JSON array on stdout");
 }
 

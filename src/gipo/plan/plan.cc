@@ -69,8 +69,9 @@ class Planner {
              fmt::format("policy.shared = {} is not accepted: policy.hidden = [{}] has {} layers", c_.policy.shared,
                          fmt::join(c_.policy.hidden, ", "), c_.policy.hidden.size()));
     }
-    const std::vector<Encoder> encoders = named(
-        "policy.encoder", [&] { return choose_encoders(c_.policy.encoder, plan_.env.fields, runs_backend(c_.learner, "torch")); });
+    const std::vector<Encoder> encoders = named("policy.encoder", [&] {
+      return choose_encoders(c_.policy.encoder, plan_.env.fields, runs_backend(c_.learner, "torch"));
+    });
     set_encoders(plan_.env, encoders);
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env, encoders); });
     set_name();
