@@ -70,12 +70,13 @@ def evaluate(
     for name, value in (("episodes", episodes), ("time_limit", time_limit)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
             raise _core.ConfigError(f"gipo.evaluate: {name} = {value!r} is not accepted: wanted 1 or more")
-    run = None
+    run, frames = None, 1
     if env is None:
-        env, given, limit, run = _task_of(policy)
+        env, given, limit, run, frames = _task_of(policy)
         options, time_limit = {**given, **options}, time_limit or limit
     begin = _act_of(policy, deterministic, seed)
     made, mine = made_env("gipo.evaluate", env, options, time_limit, run)
+    made = worker.stacked(made, frames)
     try:
         return _play(begin, made, episodes, seed, time_limit or (None if worker.is_limited(made) else MOST_STEPS))
     finally:
@@ -138,15 +139,16 @@ def _predicting(policy: Any, deterministic: bool) -> Act:
     return act
 
 
-def _task_of(policy: Any) -> tuple[str, dict[str, Any], int | None, Path | None]:
-    """The task that a policy was trained on: id, options, time limit; and its run folder, where that is known."""
+def _task_of(policy: Any) -> tuple[str, dict[str, Any], int | None, Path | None, int]:
+    """The task that a policy was trained on: id, options, time limit; its run folder, where that is known; frames."""
     if isinstance(policy, Policy):
         policy = policy.path
     if isinstance(policy, (str, PathLike)) and (Path(policy) / "config.toml").is_file():
         policy = Run(policy)
     if isinstance(policy, Run):
         task = policy.config["env"]
-        return task["id"], from_toml(task.get("options", {})), task.get("time_limit"), policy.path
+        options = from_toml(task.get("options", {}))
+        return task["id"], options, task.get("time_limit"), policy.path, task.get("frame_stack", 1)
     if isinstance(policy, (str, PathLike)):
-        return Policy(policy).env, {}, None, None
+        return Policy(policy).env, {}, None, None, 1
     raise _core.ConfigError("gipo.evaluate: env is missing: of this policy it is not known which task it is for")

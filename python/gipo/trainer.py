@@ -123,7 +123,7 @@ class Trainer:
             state = policy.first_state(policy._batch_of(obs))
         state = np.array(state, np.float32)
         if episode_start is not None:
-            state[np.asarray(episode_start, bool)] = 0
+            state.reshape(-1, policy.state_size)[np.atleast_1d(np.asarray(episode_start, bool))] = 0
         return policy.act(obs, deterministic, mask=mask, state=state), state
 
     def evaluate(self, episodes: int = 100, env: Any = None, **arguments: Any) -> Evaluation:

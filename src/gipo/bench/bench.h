@@ -27,7 +27,7 @@ struct Bench {
   bool by_name_alone = false;  // not every machine can run it
 };
 
-// learner, inference, replay, env, train, scaling, cuda.
+// learner, inference, replay, env, train, scaling, images, cuda.
 const std::vector<Bench>& benches();
 
 std::vector<BenchCase> bench_learner();
@@ -36,6 +36,7 @@ std::vector<BenchCase> bench_replay();
 std::vector<BenchCase> bench_env();
 std::vector<BenchCase> bench_train();
 std::vector<BenchCase> bench_scaling();
+std::vector<BenchCase> bench_images();  // none without libtorch
 std::vector<BenchCase> bench_cuda();
 
 // Seconds of one call: the best of many short runs, so that what else the machine does is left out.

@@ -246,7 +246,9 @@ void add_play(CLI::App& app, Chosen& chosen) {
 void add_doctor(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("doctor", "Check a run folder and say how to repair it");
   DoctorArguments& a = arguments_of(c, doctor, chosen);
-  c->add_option("run", a.run, "Run folder")->required()->check(path_text());
+  CLI::Option* run = c->add_option("run", a.run, "Run folder")->check(path_text());
+  c->add_flag("--machine", a.machine, "Say instead which backends and devices this program has on this machine")
+      ->excludes(run);
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
 }
 
@@ -254,7 +256,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("bench", "Measure the speed of gipo on this machine, beside references");
   BenchArguments& a = arguments_of(c, bench, chosen);
   c->add_option("names", a.names,
-                "learner, inference, replay, env, train, scaling; default: these. cuda: on an NVIDIA card");
+                "learner, inference, replay, env, train, scaling, images; default: these. cuda: on an NVIDIA card");
   c->add_flag("--json", a.json, "Print a JSON array on stdout");
 }
 

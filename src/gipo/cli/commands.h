@@ -83,6 +83,7 @@ int video(const EvalArguments& arguments);
 
 struct DoctorArguments {
   std::string run;
+  bool machine = false;
   bool json = false;
 };
 int doctor(const DoctorArguments& arguments);

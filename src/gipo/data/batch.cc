@@ -12,12 +12,12 @@ RowCounts rows_of_batch(std::size_t steps, const TransitionSpec& spec) {
 }  // namespace
 
 Batch::Batch(std::size_t steps, const TransitionSpec& spec)
-    : Transitions(spec, rows_of_batch(steps, spec)), size(steps), env_step(steps) {
+    : Transitions(spec, rows_of_batch(steps, spec), Frames::kAll), size(steps), env_step(steps) {
   stretches.reserve(steps);
 }
 
 double Batch::bytes_needed(std::size_t steps, const TransitionSpec& spec) {
-  return Table::bytes_needed(columns(spec), rows_of_batch(steps, spec)) +
+  return Table::bytes_needed(columns(spec, Frames::kAll), rows_of_batch(steps, spec)) +
          static_cast<double>(steps) * (sizeof(double) + sizeof(Stretch));
 }
 

@@ -90,12 +90,13 @@ bool looks_at_average(const LearnerSetup& setup) {
 
 PolicyRoom learner_room(const LearnerOptions& options) {
   const auto batch = static_cast<std::size_t>(options.batch_size);
-  return {2 * batch, batch, true};  // with what follows each stretch, of which there may be as many as steps
+  // With what follows each stretch, of which there may be as many as steps.
+  return {2 * batch, batch, true, options.device, options.precision == Precision::kBf16};
 }
 
 PolicyRoom average_room(const LearnerOptions& options) {
   const auto batch = static_cast<std::size_t>(options.batch_size);
-  return {batch, batch, false};
+  return {batch, batch, false, options.device, options.precision == Precision::kBf16};
 }
 
 const std::vector<std::string>& learner_backends() {
@@ -130,6 +131,19 @@ void check_backend(const LearnerOptions& options) {
   if (options.backend != "check") return;
   const auto [one, other] = checked_backends(options);
   for (const std::string& part : {one, other}) refuse_unless("check", options.check, part, false);
+}
+
+void check_device(const LearnerOptions& options) {
+  if (options.device == "cpu") {
+    if (options.precision == Precision::kFloat32) return;
+    throw Error(fmt::format("learner.precision = \"{}\" needs a CUDA device: wanted learner.device = \"cuda\"",
+                            word_of(options.precision)));
+  }
+  if (options.backend != "torch") {
+    throw Error(fmt::format("learner.device = \"{}\" needs learner.backend = \"torch\", and it is \"{}\"",
+                            options.device, options.backend));
+  }
+  check_torch_device(options.device);
 }
 
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool) {

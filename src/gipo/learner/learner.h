@@ -105,6 +105,8 @@ const std::vector<std::string>& learner_backends();
 bool runs_backend(const LearnerOptions& options, const std::string& name);  // it, or one of two
 // Throws Error, naming the option, where learner.backend or learner.check names one that is not built.
 void check_backend(const LearnerOptions& options);
+// The same of learner.device and learner.precision, where there is no such device.
+void check_device(const LearnerOptions& options);
 
 // The backend that learner.backend names. The pool, which must outlive it, runs the two networks side by side.
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);

@@ -12,6 +12,12 @@ inline constexpr auto kWords<Schedule> = std::to_array<Word<Schedule>>({{Schedul
                                                                         {Schedule::kLinear, "linear"},
                                                                         {Schedule::kCosine, "cosine"}});
 
+// Of products on a device.
+enum class Precision { kFloat32, kBf16 };
+template <>
+inline constexpr auto kWords<Precision> = std::to_array<Word<Precision>>({{Precision::kFloat32, "float32"},
+                                                                          {Precision::kBf16, "bf16"}});
+
 // Which policy is published, evaluated and saved.
 enum class Published { kLatest, kAverage };
 template <>

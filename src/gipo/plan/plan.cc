@@ -56,6 +56,7 @@ class Planner {
     set_env();
     check_rewards();
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
+    named(c_.learner.device == "cpu" ? "learner.precision" : "learner.device", [&] { check_device(c_.learner); });
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     check_centre();
     if (c_.eval.target_return && c_.eval.every_updates == 0) {
@@ -72,6 +73,7 @@ class Planner {
     const std::vector<Encoder> encoders = named("policy.encoder", [&] {
       return choose_encoders(c_.policy.encoder, plan_.env.fields, runs_backend(c_.learner, "torch"));
     });
+    check_frames(encoders);
     set_encoders(plan_.env, encoders);
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env, encoders); });
     set_name();
@@ -166,6 +168,27 @@ class Planner {
                          "= \"{}\"): wanted stored",
                          word_of(c_.advantage.mode), word_of(sampling)));
     }
+  }
+
+  void check_frames(const std::vector<Encoder>& encoders) const {
+    if (c_.env.frame_stack == 1) return;
+    const auto refuse_with = [&](const std::string& why) {
+      refuse({"env.frame_stack", "policy.encoder", "env.id"},
+             fmt::format("env.frame_stack = {} is not accepted: {}", c_.env.frame_stack, why));
+    };
+    bool any = false;
+    for (std::size_t f = 0; f < plan_.env.fields.size(); ++f) {
+      const Field& field = plan_.env.fields[f];
+      if (field.stack == 1) continue;
+      any = true;
+      if (encoders[f] == Encoder::kFloats) {
+        refuse_with(
+            fmt::format("no encoder reads the field {}; wanted one for images (policy.encoder), with "
+                        "learner.backend = \"torch\"",
+                        field.name));
+      }
+    }
+    if (!any) refuse_with(fmt::format("no field of {} is an image", c_.env.id));
   }
 
   void check_memory() const {

@@ -124,9 +124,11 @@ class Policy {
 
 // What a policy has room for.
 struct PolicyRoom {
-  std::size_t rows = 0;     // that are seen at once
-  std::size_t learned = 0;  // of these, the first, that log-probs and gradients are asked for; 0: none are
-  bool critic = true;       // whether values are asked for
+  std::size_t rows = 0;        // that are seen at once
+  std::size_t learned = 0;     // of these, the first, that log-probs and gradients are asked for; 0: none are
+  bool critic = true;          // whether values are asked for
+  std::string device = "cpu";  // of libtorch's networks, as learner.device says
+  bool bf16 = false;           // there, in products
 };
 
 // Of the kind that the spec asks for.

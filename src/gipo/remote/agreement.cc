@@ -54,6 +54,8 @@ std::string config_for_actors(const Plan& plan) {
   Config config = plan.config;
   config.env.python.clear();
   config.env.workers = {};
+  config.learner.device = LearnerOptions().device;  // the learner's own
+  config.learner.precision = LearnerOptions().precision;
   return config_to_toml(config);
 }
 

@@ -45,7 +45,8 @@ ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
       arena_(layout_.columns.begin(), layout_.columns.end()) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0 &&
              shape.segment_length < std::numeric_limits<std::uint32_t>::max() &&
-             shape.transition.context() <= std::numeric_limits<std::uint16_t>::max());
+             shape.transition.context() <= std::numeric_limits<std::uint16_t>::max() &&
+             (shape.transition.state_size == 0 || shape.transition.longest >= shape.segment_length));
   static_assert(sizeof(Record) == 64);
   grow(first_rows(shape, layout_.step_bytes()));
   grow_records();
@@ -228,6 +229,10 @@ void ReplayBuffer::sample_segments(Batch& batch) {
 // One column after the other: what is to be known of each is read once.
 void ReplayBuffer::copy_stretches(Batch& batch) {
   for (std::size_t c = 0; c < arena_.size(); ++c) {
+    if (frames_in(c) > 1) {
+      copy_frames(batch, c);
+      continue;
+    }
     const Array& array = arena_[c];
     const std::byte* const held = array.data();
     std::byte* const to = batch.table().row(c, 0);
@@ -246,20 +251,46 @@ void ReplayBuffer::copy_stretches(Batch& batch) {
   }
 }
 
+std::size_t ReplayBuffer::frames_in(std::size_t column) const {
+  const Fields& fields = shape_.transition.observation;
+  return column < fields.size() ? static_cast<std::size_t>(fields[column].stack) : 1;
+}
+
+// All that networks see of a field at a moment of a segment, as row `to` of the batch.
+void ReplayBuffer::copy_moment(Batch& batch, std::size_t column, std::size_t to, const Record& r,
+                               std::ptrdiff_t moment) {
+  Array& array = arena_[column];
+  std::byte* out = batch.table().row(column, to);
+  for (auto frame = moment + 1 - static_cast<std::ptrdiff_t>(frames_in(column)); frame <= moment; ++frame) {
+    copy_bytes(array.row(r.row + row_of(frame, r.length, r.context)), out, array.row_bytes);
+    out += array.row_bytes;
+  }
+}
+
+void ReplayBuffer::copy_frames(Batch& batch, std::size_t column) {
+  for (std::size_t i = 0; i < batch.stretches.size(); ++i) {
+    const Stretch& stretch = batch.stretches[i];
+    const Record& r = record(sampled_records_[i]);
+    for (std::size_t t = 0; t <= stretch.length; ++t) {
+      copy_moment(batch, column, t < stretch.length ? stretch.begin + t : batch.size + i, r,
+                  static_cast<std::ptrdiff_t>(stretch.offset + t));
+    }
+  }
+}
+
 // From the state that a segment keeps to the first step of its stretch: its own context, then the steps that were skipped.
 void ReplayBuffer::copy_contexts(Batch& batch) {
   std::size_t next = batch.rows();
   for (std::size_t i = 0; i < batch.stretches.size(); ++i) {
     const Record& r = record(sampled_records_[i]);
     Stretch& stretch = batch.stretches[i];
+    const std::size_t before = std::min<std::size_t>(r.context, shape_.transition.burn_in);
     stretch.context_begin = next;
-    stretch.context = r.context + stretch.offset;
-    for (std::size_t c = 0; c < shape_.transition.observation.size(); ++c) {
-      Array& array = arena_[c];
-      copy_bytes(array.row(r.row + r.length + 1), batch.table().row(c, next), r.context * array.row_bytes);
-      copy_bytes(array.row(r.row), batch.table().row(c, next + r.context), stretch.offset * array.row_bytes);
+    stretch.context = before + stretch.offset;
+    for (std::size_t n = 0; n < stretch.context; ++n, ++next) {
+      const auto moment = static_cast<std::ptrdiff_t>(n) - static_cast<std::ptrdiff_t>(before);
+      for (std::size_t c = 0; c < shape_.transition.observation.size(); ++c) copy_moment(batch, c, next, r, moment);
     }
-    next += stretch.context;
   }
 }
 
@@ -279,13 +310,16 @@ void ReplayBuffer::sample_steps(Batch& batch) {
     const Record& r = record(s.record);
     sampled_rows_[at] = r.row + s.offset;
     batch.env_step[at] = r.env_step(s.offset);
+    for (std::size_t c = 0; c < shape_.transition.observation.size(); ++c) {
+      if (frames_in(c) > 1) copy_moment(batch, c, at, r, static_cast<std::ptrdiff_t>(s.offset));
+    }
   }
   for (std::size_t c = 0; c < arena_.size(); ++c) {
     Array& array = arena_[c];
     const std::size_t size = array.row_bytes;
     std::byte* const to = batch.table().row(c, 0);
-    if (array.rows == Rows::kStart) {
-      continue;  // single steps have no stretch that could begin with a state
+    if (array.rows == Rows::kStart || frames_in(c) > 1) {
+      continue;  // single steps have no stretch that could begin with a state; frames were copied above
     } else if (size == 4) {
       gather<4>(array.data(), sampled_rows_, to);
     } else if (size == 8) {

@@ -113,6 +113,9 @@ class ReplayBuffer {
   void sample_segments(Batch& batch);
   void copy_stretches(Batch& batch);
   void copy_contexts(Batch& batch);
+  std::size_t frames_in(std::size_t column) const;  // of a batch
+  void copy_frames(Batch& batch, std::size_t column);
+  void copy_moment(Batch& batch, std::size_t column, std::size_t to, const Record& r, std::ptrdiff_t moment);
   void sample_steps(Batch& batch);
   Step uniform_step();
   Step next_of_epoch();

@@ -24,6 +24,13 @@ Columns context_columns(const TransitionSpec& spec) {
   return all;
 }
 
+// What networks see of it, where that is more than is kept.
+Columns stacked_columns(const TransitionSpec& spec) {
+  Columns all = columns(spec, Frames::kAll);
+  all.resize(spec.stacked() ? spec.observation.size() : 0);
+  return all;
+}
+
 RowCounts rows_of_contexts(const ActorSpec& spec) { return {0, spec.envs * spec.transition.context(), 0}; }
 
 constexpr std::size_t kMostSpare = 2;  // segments kept for each environment: a steady loop needs no more
@@ -32,7 +39,7 @@ constexpr std::size_t kMostSpare = 2;  // segments kept for each environment: a 
 
 Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>> envs)
     : spec_(std::move(spec)),
-      policy_(make_policy<float>(spec_.model, {std::max(spec_.envs, spec_.segment_length + 1)})),
+      policy_(make_policy<float>(spec_.model, {std::max(spec_.envs, spec_.segment_length + 1), 0, true, spec_.device})),
       observer_(spec_.transition.observation, spec_.envs),
       env_action_(spec_.envs * spec_.env.action.dims()),
       columns_(spec_.model.fields.size()),
@@ -41,7 +48,8 @@ Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>>
       next_state_(state_.size()),
       recent_state_(state_.size() * spec_.transition.context()),
       recent_(context_columns(spec_.transition), rows_of_contexts(spec_)),
-      contexts_(context_columns(spec_.transition), rows_of_contexts(spec_)) {
+      contexts_(context_columns(spec_.transition), rows_of_contexts(spec_)),
+      stacked_(stacked_columns(spec_.transition), {0, spec_.segment_length + 1 + spec_.transition.context(), 0}) {
   std::uint64_t seed = spec_.seed;
   if (spec_.incarnation > 0) seed = derive_seed(seed, "incarnation", spec_.incarnation);
   std::size_t number = spec_.first_env;
@@ -162,8 +170,28 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
 
 void Actor::keep_observation(Segment& s, std::size_t row, std::size_t i) {
   for (std::size_t f = 0; f < observer_.fields(); ++f) {
-    const std::span<const std::byte> now = observer_.field(f, i);
-    std::memcpy(s.table().row(f, row), now.data(), now.size());
+    const std::size_t size = s.table().row_bytes(f);
+    std::memcpy(s.table().row(f, row), observer_.newest(f, i, size).data(), size);
+    if (spec_.transition.observation[f].stack > 1) check_frames(s, row, f, i);
+  }
+}
+
+// What the replay will make of the frames that are kept.
+void Actor::check_frames(const Segment& s, std::size_t row, std::size_t f, std::size_t i) const {
+  const std::span<const std::byte> now = observer_.field(f, i);
+  const std::size_t size = s.table().row_bytes(f);
+  const auto frames = static_cast<std::size_t>(spec_.transition.observation[f].stack);
+  const bool first = slots_[i].recent == 0 && row == 0;  // of the episode
+  for (std::size_t back = 1; back < frames; ++back) {
+    if (back > row && !first) break;
+    const std::byte* const before = s.table().row(f, first ? row : row - back);
+    if (std::memcmp(now.data() + (frames - 1 - back) * size, before, size) == 0) continue;
+    throw RunError(
+        fmt::format("environment {} ({}): env.frame_stack = {}, but the frames of {} at step {} of episode {} are not "
+                    "those that came "
+                    "before, oldest first, with the first one repeated at the start of an episode",
+                    number_of(slots_[i]), spec_.env.id, frames, spec_.transition.observation[f].name,
+                    slots_[i].episode_length, slots_[i].episode_number));
   }
 }
 
@@ -175,7 +203,8 @@ void Actor::begin_segment(std::size_t i) {
     std::memcpy(contexts_.row(f, i * most), recent_.row(f, i * most), slot.recent * recent_.row_bytes(f));
   }
   if (size == 0) return;
-  const float* before = slot.recent > 0 ? &recent_state_[i * most * size] : &state_[i * size];
+  const std::size_t prepared = std::min(slot.recent, spec_.transition.burn_in);
+  const float* before = prepared > 0 ? &recent_state_[(i * most + slot.recent - prepared) * size] : &state_[i * size];
   std::copy_n(before, size, slot.open.state().data());
 }
 
@@ -186,7 +215,7 @@ void Actor::remember(std::size_t i) {
     const bool full = slot.recent == most;
     const std::size_t kept = full ? most - 1 : slot.recent;
     for (std::size_t f = 0; f < observer_.fields(); ++f) {
-      const std::span<const std::byte> now = observer_.field(f, i);
+      const std::span<const std::byte> now = observer_.newest(f, i, recent_.row_bytes(f));
       if (full) std::memmove(recent_.row(f, first), recent_.row(f, first + 1), kept * now.size());
       std::memcpy(recent_.row(f, first + kept), now.data(), now.size());
     }
@@ -266,9 +295,10 @@ void Actor::close(Slot& slot, const Weights& weights) {
 
 void Actor::make_advantages(Segment& s, const Weights& weights) {
   const std::size_t rows = s.length + 1;
-  s.locate_observation(0, std::span<const std::byte*>(columns_));
+  const std::size_t prepared = std::min(s.context, spec_.transition.burn_in);
+  locate_all(s, prepared);
   PolicyInput input{columns_, rows};
-  const Sequence whole{0, rows, Sequence::kNone, rows, s.context};
+  const Sequence whole{0, rows, Sequence::kNone, rows, prepared};
   if (spec_.model.has_memory()) {
     input.state = s.state().data();
     input.sequences = {&whole, 1};
@@ -281,6 +311,27 @@ void Actor::make_advantages(Segment& s, const Weights& weights) {
                  [&](float r) { return scale.apply(r); });
   gae<float>({{reward_.data(), s.length}, {s.value.data(), s.length + 1}, s.terminated}, static_cast<float>(o.gamma),
              static_cast<float>(o.lambda), {s.advantage().data(), s.length}, {s.target().data(), s.length});
+}
+
+// Of a segment: where what networks see lies, first its steps and what follows, then the last rows of its context.
+void Actor::locate_all(const Segment& s, std::size_t context) {
+  if (!spec_.transition.stacked()) {
+    GIPO_CHECK(context == s.context);
+    return s.locate_observation(0, std::span<const std::byte*>(columns_));
+  }
+  for (std::size_t f = 0; f < columns_.size(); ++f) {
+    columns_[f] = stacked_.row(f, 0);
+    const std::ptrdiff_t frames = spec_.transition.observation[f].stack;
+    const std::size_t size = s.table().row_bytes(f);
+    for (std::size_t r = 0; r < s.length + 1 + context; ++r) {
+      auto moment = static_cast<std::ptrdiff_t>(r);
+      if (r > s.length) moment -= static_cast<std::ptrdiff_t>(s.length + 1 + context);
+      std::byte* out = stacked_.row(f, r);
+      for (std::ptrdiff_t frame = moment + 1 - frames; frame <= moment; ++frame, out += size) {
+        std::memcpy(out, s.table().row(f, row_of(frame, s.length, s.context)), size);
+      }
+    }
+  }
 }
 
 // The segment's own returns count too: at the start of a run there are no others.

@@ -77,8 +77,11 @@ class Actor {
   void make_advantages(Segment& s, const Weights& weights);
   RewardScale reward_scale(const Segment& s, const Weights& weights);
   void begin_episode(std::size_t i);
-  // What was observed last of environment i, as row `row` of its segment.
+  // What was observed last of environment i, as row `row` of its segment. Throws RunError where its frames are not those
+  // of the rows before.
   void keep_observation(Segment& s, std::size_t row, std::size_t i);
+  void check_frames(const Segment& s, std::size_t row, std::size_t field, std::size_t i) const;
+  void locate_all(const Segment& s, std::size_t context);
 
   std::size_t number_of(const Slot& slot) const;  // in the run
   void reuse_report();
@@ -96,6 +99,7 @@ class Actor {
   std::vector<float> state_, next_state_, recent_state_;  // [envs, state_size], the last [envs, context, state_size]
   // The last observations of each environment, oldest first, and those of before its open segment.
   Table recent_, contexts_;  // [envs * context]
+  Table stacked_;  // [segment_length + 1 + context] observations of a segment with all frames, where it has any
   RunningMoments returns_{1};
   bool looked_ = false;
   std::vector<Segment> spare_;

@@ -16,12 +16,12 @@ namespace gipo {
 // Rows of several sequences as recurrent layers take them: the first rows of all, then the second ones, and so on, longer
 // sequences before shorter ones.
 struct PackedRows {
-  torch::Tensor order, inverse;  // [rows] int64: from here to there, and back
-  torch::Tensor counts;          // [longest] sequences that are as long
-  torch::Tensor sequences;       // [present] those that have rows
+  torch::Tensor order, inverse;   // [rows] int64: from here to there, and back
+  torch::Tensor counts;           // [longest] sequences that are as long; on the CPU
+  torch::Tensor sequences, last;  // [present] those that have rows, and where the last row of each is then
 };
 // sequences: the rows of each.
-PackedRows pack(const std::vector<std::vector<std::int64_t>>& sequences);
+PackedRows pack(const std::vector<std::vector<std::int64_t>>& sequences, torch::Device device);
 
 // What a recurrent layer is told of its rows.
 struct TorchMemory {

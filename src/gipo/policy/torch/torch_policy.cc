@@ -1,10 +1,14 @@
 #include "gipo/policy/torch_policy.h"
 
+#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <charconv>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -13,6 +17,7 @@
 #include "gipo/data/encode.h"
 #include "gipo/policy/network_layout.h"
 #include "gipo/policy/onnx_networks.h"
+#include "gipo/policy/torch/torch_graph.h"
 #include "gipo/policy/torch/torch_networks.h"
 
 namespace gipo {
@@ -55,13 +60,21 @@ class TorchNetwork {
     return shared_ > 0 ? spec_.privileged : all;
   }
 
-  // Where the parameters lie now.
-  void bind(std::span<const float> parameters, bool learns) {
-    tensors_.clear();
-    const auto options = torch::TensorOptions().dtype(torch::kFloat32);
-    for (const TensorSlice& s : layout_.slices()) {
-      float* at = const_cast<float*>(parameters.data() + s.offset);  // libtorch knows no tensor that is only read
-      tensors_.push_back(torch::from_blob(at, s.shape, options).set_requires_grad(learns));
+  // Where the parameters lie now; on a device, a copy of them, which stays where it is.
+  void bind(std::span<const float> parameters, std::int64_t version, bool learns, torch::Device device) {
+    float* const host = const_cast<float*>(parameters.data());  // libtorch knows no tensor that is only read
+    const auto count = static_cast<std::int64_t>(layout_.parameter_count());
+    if (device.is_cpu()) {
+      tensors_.clear();
+      for (const TensorSlice& s : layout_.slices()) {
+        tensors_.push_back(torch::from_blob(host + s.offset, s.shape).set_requires_grad(learns));
+      }
+    } else if (tensors_.empty()) {
+      flat_ = torch::from_blob(host, {count}).to(device);
+      split(flat_, learns);
+      version_ = version;
+    } else if (version < 0 || std::exchange(version_, version) != version) {
+      flat_.copy_(torch::from_blob(host, {count}), true);
     }
   }
   std::span<const Tensor> tensors() const { return tensors_; }
@@ -82,6 +95,14 @@ class TorchNetwork {
     return features_network(b, spec_, {Role::kPolicy, Role::kCritic}, in);
   }
 
+  void split(const Tensor& flat, bool learns) {
+    tensors_.clear();
+    for (const TensorSlice& s : layout_.slices()) {
+      const Tensor part = flat.narrow(0, static_cast<std::int64_t>(s.offset), static_cast<std::int64_t>(s.values()));
+      tensors_.push_back(part.view(s.shape).detach().set_requires_grad(learns));
+    }
+  }
+
   ModelSpec spec_;
   Part part_;
   std::size_t shared_ = 0;
@@ -89,6 +110,35 @@ class TorchNetwork {
   std::int64_t outputs_ = 1;
   NetworkLayout layout_;
   std::vector<Tensor> tensors_;
+  Tensor flat_;  // on a device
+  std::int64_t version_ = -1;
+};
+
+// Products in bfloat16 while it lives.
+class Autocast {
+ public:
+  explicit Autocast(bool on) : on_(on) {
+    if (!on_) return;
+    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+    at::autocast::set_autocast_cache_enabled(false);  // graphs are recorded once and run often
+    at::autocast::set_autocast_enabled(at::kCUDA, true);
+  }
+  ~Autocast() {
+    if (on_) at::autocast::set_autocast_enabled(at::kCUDA, false);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool on_;
+};
+
+// One network's work of one shape on a device, recorded.
+struct RecordedNetwork {
+  std::unique_ptr<TorchGraph> forward, backward;
+  Tensor output;              // [rows, outputs]
+  Tensor d_output, gradient;  // the same; [parameters]
+  Tensor host;                // the gradient, in memory that the device writes to
 };
 
 // One thread a call: which networks run side by side is the caller's business, and bytes do not depend on it. OpenMP counts
@@ -102,8 +152,8 @@ void stay_on_this_thread() {
   static_cast<void>(once);
 }
 
-// The rows of a field as an encoder takes them.
-Tensor as_input(const Field& field, Encoder encoder, const std::byte* column, std::int64_t rows) {
+// The rows of a field, where they lie.
+Tensor rows_of(const Field& field, const std::byte* column, std::int64_t rows) {
   std::vector<std::int64_t> shape = {rows};
   shape.insert(shape.end(), field.shape.begin(), field.shape.end());
   const auto type = field.dtype == DType::kUint8     ? torch::kUInt8
@@ -111,12 +161,19 @@ Tensor as_input(const Field& field, Encoder encoder, const std::byte* column, st
                     : field.dtype == DType::kInt64   ? torch::kInt64
                     : field.dtype == DType::kFloat32 ? torch::kFloat32
                                                      : torch::kFloat64;
-  Tensor x = torch::from_blob(const_cast<std::byte*>(column), shape, torch::TensorOptions().dtype(type));
+  return torch::from_blob(const_cast<std::byte*>(column), shape, torch::TensorOptions().dtype(type));
+}
+
+// As an encoder takes them.
+Tensor as_input(const Field& field, Encoder encoder, Tensor x) {
+  const std::int64_t rows = x.size(0);
   if (encoder == Encoder::kEmbedding) return x.to(torch::kInt64).reshape({rows, -1});
   const ImageShape image = image_shape(field);
   x = x.to(torch::kFloat32);
   if (field.image()) x.mul_(1.0 / 255);
-  if (image.channels_last) return x.permute({0, 3, 1, 2}).contiguous();
+  if (image.channels_last) {  // of each frame
+    x = x.reshape({rows, field.stack, image.height, image.width, -1}).permute({0, 1, 4, 2, 3}).contiguous();
+  }
   return x.reshape({rows, image.channels, image.height, image.width});
 }
 
@@ -124,6 +181,17 @@ Tensor some_rows(const Tensor& x, std::size_t begin, std::size_t rows) {
   return x.defined() ? x.narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(rows)) : x;
 }
 Tensor first_rows(const Tensor& x, std::size_t rows) { return some_rows(x, 0, rows); }
+
+Tensor joined(const std::vector<Tensor>& gradients) {
+  std::vector<Tensor> flat;
+  for (const Tensor& g : gradients) flat.push_back(g.flatten());
+  return torch::cat(flat);
+}
+
+void copy_to(const Tensor& from, std::span<float> out) {
+  const Tensor host = from.to(torch::kCPU).contiguous();
+  std::copy_n(host.const_data_ptr<float>(), host.numel(), out.data());
+}
 
 void copy_gradients(const NetworkLayout& layout, const std::vector<Tensor>& gradients, std::span<float> out) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -142,7 +210,9 @@ class TorchPolicy final : public Policy<float> {
         critic_(spec, Part::kCritic),
         shared_(static_cast<std::size_t>(spec.options.shared)),
         pi_(spec.distribution, room.learned),
-        mask_field_(mask_field(spec.fields)) {}
+        mask_field_(mask_field(spec.fields)),
+        device_(room.device),
+        records_(!device_.is_cpu() && learns() && shared_ == 0 && !spec.has_memory()) {}
 
   std::vector<TensorSlice> tensors(Part part) const override {
     std::vector<TensorSlice> slices = network(part).layout().slices();
@@ -181,11 +251,17 @@ class TorchPolicy final : public Policy<float> {
       scaled_.resize(encoded_.size());
       encode(spec_.fields, input.columns, all, encoded_.data());
       parameters.scale->apply<float>({encoded_.data(), all * spec_.observation_size}, scaled_.data());
-      floats_ = torch::from_blob(scaled_.data(), {rows, width});
+      place(floats_, torch::from_blob(scaled_.data(), {rows, width}));
     }
-    raw_.assign(spec_.fields.size(), {});
+    raw_.resize(spec_.fields.size());
     for (std::size_t f = 0; f < spec_.fields.size(); ++f) {
-      if (spec_.fields[f].raw) raw_[f] = as_input(spec_.fields[f], spec_.encoders[f], input.columns[f], rows);
+      if (!spec_.fields[f].raw) continue;
+      const Tensor seen = rows_of(spec_.fields[f], input.columns[f], rows);
+      if (device_.is_cpu()) {
+        raw_[f] = as_input(spec_.fields[f], spec_.encoders[f], seen);
+      } else {
+        place(raw_[f], seen);
+      }
     }
     see_shared();
   }
@@ -206,8 +282,11 @@ class TorchPolicy final : public Policy<float> {
     GIPO_CHECK(rows <= rows_);
     stay_on_this_thread();
     const torch::AutoGradMode gradients(learns());
+    const Autocast autocast(room_.bf16);
     evaluated_ = rows;
-    if (shared_ > 0) {
+    if (records_) {
+      outputs_ = replayed(Part::kPolicy, policy_record_, rows);
+    } else if (shared_ > 0) {
       TorchNetworks b = *trunk_backend_;
       outputs_ = policy_.run(b, {{first_rows(trunk_, rows)}, {}}, shared_, policy_.layers());
     } else {
@@ -216,8 +295,9 @@ class TorchPolicy final : public Policy<float> {
       outputs_ = policy_.run(b, input(Part::kPolicy, 0, rows), 0, policy_.layers());
       after_ = memory.after;
     }
-    outputs_ = outputs_.contiguous();
-    view_ = {outputs_.const_data_ptr<float>(), extra()};
+    outputs_ = outputs_.to(torch::kFloat32).contiguous();
+    host_outputs_ = outputs_.detach().to(torch::kCPU);
+    view_ = {host_outputs_.const_data_ptr<float>(), extra()};
     if (learns()) pi_.evaluate(view_, rows, mask_);
   }
 
@@ -236,8 +316,7 @@ class TorchPolicy final : public Policy<float> {
       TorchNetworks b(critic_.tensors(), &memory);
       next = torch::cat({after_, critic_.run(b, input(Part::kCritic, 0, rows_), 0, 0)}, 1);
     }
-    next = next.contiguous();
-    std::copy_n(next.const_data_ptr<float>(), next.numel(), out);
+    copy_to(next, {out, static_cast<std::size_t>(next.numel())});
   }
 
   DistributionView<float> distribution() const override { return view_; }
@@ -252,19 +331,27 @@ class TorchPolicy final : public Policy<float> {
     DistributionLoss<float> of_outputs{loss.d_log_prob, loss.entropy_coef, loss.kl_coef, nullptr};
     if (loss.other) of_outputs.other = &static_cast<const TorchPolicy*>(loss.other)->pi_;
     pi_.gradient(actions, of_outputs, d_outputs_.data(), gradient.subspan(count(Part::kPolicy)));
+    if (records_) return replay_backward(policy_, policy_record_, d_outputs_.data(), evaluated_, gradient);
     backward(policy_, outputs_, d_outputs_.data(), gradient);
   }
 
   const float* values() override {
     stay_on_this_thread();
     const torch::AutoGradMode gradients(learns());
-    TorchMemory memory = memory_of(Part::kCritic, rows_);
-    TorchNetworks b(critic_.tensors(), &memory);
-    values_ = critic_.run(b, input(Part::kCritic, 0, rows_), 0, critic_.layers()).contiguous();
-    return values_.const_data_ptr<float>();
+    const Autocast autocast(room_.bf16);
+    if (records_) {
+      values_ = replayed(Part::kCritic, critic_records_[padded(rows_)], padded(rows_));
+    } else {
+      TorchMemory memory = memory_of(Part::kCritic, rows_);
+      TorchNetworks b(critic_.tensors(), &memory);
+      values_ = critic_.run(b, input(Part::kCritic, 0, rows_), 0, critic_.layers()).to(torch::kFloat32).contiguous();
+    }
+    host_values_ = values_.detach().to(torch::kCPU);
+    return host_values_.const_data_ptr<float>();
   }
 
   void value_gradient(const float* d_values, std::size_t rows, std::span<float> gradient) override {
+    if (records_) return replay_backward(critic_, critic_records_.at(padded(rows_)), d_values, rows, gradient);
     backward(critic_, first_rows(values_, rows), d_values, gradient);
   }
 
@@ -284,14 +371,61 @@ class TorchPolicy final : public Policy<float> {
 
   void bind(const PolicyParameters<float>& parameters) {
     parameters_ = parameters;
-    policy_.bind(parameters.policy, learns());
-    critic_.bind(parameters.critic, learns());
+    policy_.bind(parameters.policy, parameters.policy_version, learns(), device_);
+    if (room_.critic) critic_.bind(parameters.critic, parameters.critic_version, learns(), device_);
+  }
+
+  // A tensor of this device with these rows at its beginning. It stays where it is while it has room.
+  void place(Tensor& to, const Tensor& rows) {
+    if (device_.is_cpu()) {
+      to = rows;
+      return;
+    }
+    std::vector<std::int64_t> shape = rows.sizes().vec();
+    shape[0] = std::max<std::int64_t>(shape[0], static_cast<std::int64_t>(room_.rows));
+    if (!to.defined() || to.size(0) < shape[0]) to = torch::zeros(shape, rows.options().device(device_));
+    to.narrow(0, 0, rows.size(0)).copy_(rows, true);
+  }
+
+  // Graphs are of few shapes: the rows of a critic, which differ from batch to batch, are rounded up.
+  std::size_t padded(std::size_t rows) const { return std::min((rows + 31) / 32 * 32, room_.rows); }
+
+  // The output of one network for the first rows, by a graph that is recorded at the first time.
+  Tensor replayed(Part part, RecordedNetwork& made, std::size_t rows) {
+    if (!made.forward || made.output.size(0) != static_cast<std::int64_t>(rows)) {
+      made = {};
+      made.forward = record_graph([&] {
+        TorchNetworks b(network(part).tensors());
+        const NetworkInput<Tensor> in = input(part, 0, rows);
+        made.output = network(part).run(b, in, 0, network(part).layers()).to(torch::kFloat32).contiguous();
+      });
+    }
+    made.forward->replay();
+    return made.output;
+  }
+
+  static void replay_backward(const TorchNetwork& network, RecordedNetwork& made, const float* d_output,
+                              std::size_t rows, std::span<float> gradient) {
+    const std::vector<Tensor> leaves(network.tensors().begin(), network.tensors().end());
+    if (!made.d_output.defined()) made.d_output = torch::zeros_like(made.output);
+    const auto count = static_cast<std::int64_t>(rows);
+    made.d_output.narrow(0, 0, count)
+        .copy_(torch::from_blob(const_cast<float*>(d_output), {count, made.output.size(1)}), true);
+    if (!made.backward) {
+      made.backward = record_graph(
+          [&] { made.gradient = joined(torch::autograd::grad({made.output}, leaves, {made.d_output}, true)); });
+    }
+    made.backward->replay();
+    if (!made.host.defined()) made.host = torch::empty_like(made.gradient, torch::kCPU).pin_memory();
+    made.host.copy_(made.gradient);
+    copy_to(made.host, gradient);
   }
 
   // The output of the layers that both read. The policy's layers after these begin where this ended.
   void see_shared() {
     if (shared_ == 0) return;
     const torch::AutoGradMode gradients(learns());
+    const Autocast autocast(room_.bf16);
     TorchMemory memory = memory_of(Part::kPolicy, rows_);
     trunk_backend_.emplace(policy_.tensors(), &memory);
     trunk_ = policy_.run(*trunk_backend_, input(Part::kPolicy, 0, rows_), 0, shared_);
@@ -305,7 +439,11 @@ class TorchPolicy final : public Policy<float> {
     if (part == Part::kCritic && shared_ > 0) in.floats.push_back(some_rows(trunk_, begin, rows).detach());
     const std::int64_t first = part == Part::kCritic ? static_cast<std::int64_t>(spec_.observation_size) - width : 0;
     if (width > 0) in.floats.push_back(some_rows(floats_, begin, rows).narrow(1, first, width));
-    for (const Tensor& x : raw_) in.raw.push_back(some_rows(x, begin, rows));
+    for (std::size_t f = 0; f < raw_.size(); ++f) {
+      Tensor x = some_rows(raw_[f], begin, rows);
+      if (x.defined() && !device_.is_cpu()) x = as_input(spec_.fields[f], spec_.encoders[f], x);
+      in.raw.push_back(std::move(x));
+    }
     return in;
   }
 
@@ -315,6 +453,7 @@ class TorchPolicy final : public Policy<float> {
     const std::size_t count = sequences_.empty() ? rows_ : sequences_.size();
     state_ = torch::zeros({static_cast<std::int64_t>(count), static_cast<std::int64_t>(spec_.state_size())});
     if (state) std::copy_n(state, state_.numel(), state_.data_ptr<float>());
+    state_ = state_.to(device_);
   }
 
   // What a part's recurrent layer is told of the first `rows` rows.
@@ -328,7 +467,7 @@ class TorchPolicy final : public Policy<float> {
       for (std::size_t r = s.begin; r < s.begin + s.length; ++r) all[i].push_back(static_cast<std::int64_t>(r));
       if (s.after < rows) all[i].push_back(static_cast<std::int64_t>(s.after));
     }
-    memory.packed = pack(all);
+    memory.packed = pack(all, device_);
     return memory;
   }
 
@@ -350,7 +489,7 @@ class TorchPolicy final : public Policy<float> {
       for (std::size_t r = 0; r < s.context; ++r)
         all[i].push_back(static_cast<std::int64_t>(s.context_begin - begin + r));
     }
-    memory.packed = pack(all);
+    memory.packed = pack(all, device_);
     TorchNetworks b(network(part).tensors(), &memory);
     network(part).run(b, input(part, begin, end - begin), 0, 0);
     return memory.after;
@@ -359,8 +498,9 @@ class TorchPolicy final : public Policy<float> {
   static void backward(const TorchNetwork& network, const Tensor& output, const float* d_output,
                        std::span<float> gradient) {
     stay_on_this_thread();
-    const Tensor d = torch::from_blob(const_cast<float*>(d_output), output.sizes());
+    const Tensor d = torch::from_blob(const_cast<float*>(d_output), output.sizes()).to(output.device());
     const std::vector<Tensor> leaves(network.tensors().begin(), network.tensors().end());
+    if (!output.is_cpu()) return copy_to(joined(torch::autograd::grad({output}, leaves, {d})), gradient);
     copy_gradients(network.layout(), torch::autograd::grad({output}, leaves, {d}), gradient);
   }
 
@@ -370,6 +510,8 @@ class TorchPolicy final : public Policy<float> {
   std::size_t shared_;
   EvaluatedDistribution<float> pi_;
   std::size_t mask_field_;
+  torch::Device device_;
+  bool records_;  // whether work is recorded in graphs: a learner's on a device, where nothing but the rows has a shape
 
   // Of the last calls.
   PolicyParameters<float> parameters_;
@@ -382,6 +524,9 @@ class TorchPolicy final : public Policy<float> {
   std::vector<Sequence> sequences_;             // with memory; none: each row is one
   Tensor state_, after_;  // [sequences, state_size] before; [rows, memory_size] the policy's after
   Tensor trunk_, outputs_, values_;
+  Tensor host_outputs_, host_values_;  // the last two, here
+  RecordedNetwork policy_record_;
+  std::map<std::size_t, RecordedNetwork> critic_records_;  // by rows
   DistributionView<float> view_;
   AlignedVector<float> d_outputs_;  // [learned, outputs]
 };
@@ -406,6 +551,25 @@ PolicyMemory torch_policy_memory(const ModelSpec& spec, const PolicyRoom& room) 
   if (room.learned > 0) memory.held += 4 * parameters;
   memory.at_first = 8 * 4 * parameters;  // an orthogonal matrix is made in double precision from three more of its size
   return memory;
+}
+
+std::vector<std::string> torch_cuda_devices() { return graph_devices(); }
+
+void check_torch_device(const std::string& device) {
+  const std::vector<std::string> there = graph_devices();
+  std::size_t wanted = 0;
+  if (device.starts_with("cuda:")) {
+    const char* const end = device.data() + device.size();
+    const auto [at, fault] = std::from_chars(device.data() + 5, end, wanted);
+    if (fault != std::errc() || at != end) wanted = there.size();
+  }
+  const bool known = device == "cpu" || device == "cuda" || device.starts_with("cuda:");
+  if (device == "cpu" || (known && wanted < there.size())) return;
+  std::vector<std::string> accepted = {"cpu"};
+  for (std::size_t i = 0; i < there.size(); ++i) accepted.push_back(fmt::format("cuda:{} ({})", i, there[i]));
+  throw Error(fmt::format(
+      "learner.device = \"{}\" is not there: this program has {}{}", device, fmt::join(accepted, ", "),
+      there.empty() ? "; a build with -DGIPO_TORCH_CUDA=ON, on a machine with a CUDA device, has more" : ""));
 }
 
 std::string torch_version() { return TORCH_VERSION; }

@@ -367,6 +367,57 @@ TEST(TorchMemory, StepByStepIsTheSameAsWhole) {
   }
 }
 
+// On every CUDA device of this machine, with what a device may round otherwise.
+TEST(TorchDevices, ComputeWhatTheProcessorComputes) {
+  if (torch_cuda_devices().empty()) GTEST_SKIP() << "no CUDA device, or built without CUDA";
+  PolicyOptions options;
+  options.hidden = {16};
+  const ModelSpec spec = seeing("image=nature", {2, 44, 40}, options);
+  const auto here = make_torch_policy(spec, {2 * kRows, kRows}),
+             there = make_torch_policy(spec, {2 * kRows, kRows, true, "cuda"});
+  Parameters parameters = first_parameters(*here, spec);
+  RandomStream random(5);
+  for (float& v : parameters.policy) v += static_cast<float>(0.02 * random.normal());
+  const Observations seen(spec);
+  for (int again = 0; again < 3; ++again) {
+    std::vector<float> action(kRows, 1), d_log_prob(kRows), d_values(kRows), log_prob[2], gradient[2], values[2];
+    for (std::size_t r = 0; r < kRows; ++r) d_log_prob[r] = d_values[r] = static_cast<float>(random.normal());
+    for (const int i : {0, 1}) {
+      Policy<float>& policy = i == 0 ? *here : *there;
+      policy.see(parameters.view(), {seen.columns, kRows});
+      policy.forward(kRows);
+      log_prob[i].resize(kRows);
+      policy.log_prob(action.data(), log_prob[i].data());
+      const float* const found = policy.values();
+      values[i].assign(found, found + kRows);
+      PolicyLoss<float> of;
+      of.d_log_prob = d_log_prob.data();
+      gradient[i].resize(parameters.policy.size());
+      policy.policy_gradient(action.data(), of, gradient[i]);
+      std::vector<float> critic(parameters.critic.size());
+      policy.value_gradient(d_values.data(), kRows, critic);
+      gradient[i].insert(gradient[i].end(), critic.begin(), critic.end());
+    }
+    for (std::size_t r = 0; r < kRows; ++r) {
+      EXPECT_NEAR(log_prob[0][r], log_prob[1][r], 5e-3);
+      EXPECT_NEAR(values[0][r], values[1][r], 5e-3);
+    }
+    double difference = 0, size = 0;
+    for (std::size_t k = 0; k < gradient[0].size(); ++k) {
+      difference += std::pow(gradient[0][k] - gradient[1][k], 2);
+      size += std::pow(gradient[0][k], 2);
+    }
+    EXPECT_LT(std::sqrt(difference / size), 1e-2);
+    for (float& v : parameters.policy) v += static_cast<float>(0.01 * random.normal());  // as an update does
+    for (float& v : parameters.critic) v += static_cast<float>(0.01 * random.normal());
+  }
+}
+
+TEST(TorchDevices, OneThatIsNotThereIsNamed) {
+  EXPECT_NO_THROW(check_torch_device("cpu"));
+  for (const char* device : {"cuda:77", "cuda:x", "tpu"}) EXPECT_THROW(check_torch_device(device), Error) << device;
+}
+
 // What the two kinds make of plain vectors, with layers of each sort.
 TEST(TorchPolicy, OfVectorsIsTheMlp) {
   for (const std::int64_t shared : {0, 1}) {
