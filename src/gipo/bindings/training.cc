@@ -18,6 +18,7 @@
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
 #include "gipo/core/signals.h"
+#include "gipo/plan/automatic.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/presets.h"
 #include "gipo/plan/zoo.h"
@@ -375,10 +376,14 @@ using NamedValues = std::vector<std::pair<std::string, nb::object>>;
 
 // Makes the plan of a config file (none: empty) and options on top of it, and what the run begins with.
 void prepare(Work& work, const std::string& config, const NamedValues& options, const std::string& where) {
-  LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config_or_preset(config);
-  for (const auto& [key, value] : options) set_option(loaded, key, to_option(key, value), where);
+  std::vector<std::pair<std::string, OptionValue>> given;
+  for (const auto& [key, value] : options) given.emplace_back(key, to_option(key, value));
   const nb::gil_scoped_release released;  // a task may take its time to be made
+  const auto [loaded, chosen] = choose_config(config, [&](LoadedConfig& into) {
+    for (const auto& [key, value] : given) set_option(into, key, value, where);
+  });
   work.plan = make_plan(loaded);
+  work.plan.chosen = chosen;
   work.first = first_weights(work.plan, loaded.origins);
   refuse_what_does_not_fit(work.plan, loaded.origins);
 }

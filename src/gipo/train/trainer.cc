@@ -42,7 +42,9 @@ std::string flattened(const Field& field, const std::string& env) {
 }  // namespace
 
 std::string opening(const Plan& plan) {
-  std::string text = plan.name + ": " + dial(plan);
+  std::string text;
+  for (const std::string& line : plan.chosen) text += line + "\n";
+  text += plan.name + ": " + dial(plan);
   if (!plan.env.saves_state) text += "\n" + new_episodes_on_resume(plan);
   if (!plan.env.saves_state && !plan.config.env.time_limit && plan.env.time_limit > 0) {
     text += fmt::format("\n{} has no time limit of its own: episodes end after {} steps (env.time_limit)", plan.env.id,
