@@ -12,6 +12,7 @@
 #   scripts/setup.sh --box2d       Box2D as well, for LunarLander and BipedalWalker; compiles it, about a minute
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 #   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
+#   scripts/setup.sh --cluster     gRPC as well, for builds with learners and actors on different hosts, about 60 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -46,9 +47,14 @@ for argument in "$@"; do
     --box2d) requirements+=(requirements-swig requirements-box2d) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
     --torch) requirements+=(requirements-torch) ;;
+    --cluster)
+      packages+=(libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libssl-dev)
+      tools+=(protoc grpc_cpp_plugin)
+      requirements+=(requirements-cluster)
+      ;;
     *)
       echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --box2d," \
-        "--metaworld, --torch" >&2
+        "--metaworld, --torch, --cluster" >&2
       exit 2
       ;;
   esac

@@ -77,10 +77,11 @@ def test_every_source_and_unit_test_is_compiled():
     for path in [path for path in compiled if path.parent.name == "Unity"]:  # sources of a folder compiled as one
         compiled |= {Path(include) for include in INCLUDE.findall(path.read_text())}
     sources = [path for path in source_files(SOURCE) if path.suffix == ".cc"]
-    torch = SOURCE / "policy" / "torch"  # one or the other: with libtorch, or without
-    stand_in = SOURCE / "policy" / "torch_absent.cc"
-    with_torch = stand_in.resolve() not in compiled
-    left_out = [path for path in sources if (path == stand_in if with_torch else path.parent == torch)]
+    left_out = []  # of each pair one: with the library, or without
+    for name in ("policy/torch", "remote/grpc", "learner/cuda"):
+        folder, absent = SOURCE / name, SOURCE / f"{name}_absent.cc"
+        has_it = absent.resolve() not in compiled
+        left_out += [path for path in sources if (path == absent if has_it else path.parent == folder)]
     assert [str(path.relative_to(ROOT)) for path in sources if path not in compiled and path not in left_out] == []
 
 

@@ -103,11 +103,28 @@ class Trainer:
         return self
 
     def predict(
-        self, obs: Any, state: None = None, episode_start: Any = None, deterministic: bool = True, mask: Any = None
-    ) -> tuple[Any, None]:
-        """The action for an observation, or the actions for a batch; and None, which stands for the state of a policy
-        with memory in Stable-Baselines3."""
-        return self.policy.act(obs, deterministic, mask=mask), None
+        self,
+        obs: Any,
+        state: np.ndarray | None = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        mask: Any = None,
+    ) -> tuple[Any, np.ndarray | None]:
+        """The action for an observation, or the actions for a batch; and the state for the next call, as in
+        Stable-Baselines3.
+
+        state: what the last call returned, of a policy with memory; None where an episode begins. episode_start: of each
+        row, whether an episode begins with it. A policy without memory has the state None.
+        """
+        policy = self.policy
+        if policy.state_size == 0:
+            return policy.act(obs, deterministic, mask=mask), None
+        if state is None:
+            state = policy.first_state(policy._batch_of(obs))
+        state = np.array(state, np.float32)
+        if episode_start is not None:
+            state[np.asarray(episode_start, bool)] = 0
+        return policy.act(obs, deterministic, mask=mask, state=state), state
 
     def evaluate(self, episodes: int = 100, env: Any = None, **arguments: Any) -> Evaluation:
         """Plays episodes, as `gipo.evaluate` does: on the task of the run, or on `env`."""

@@ -49,11 +49,11 @@ TrainingResult train(const std::string& config, const std::vector<std::string>& 
   const auto [loaded, chosen] = choose_config(config, [&](LoadedConfig& into) {
     for (const std::string& setting : settings) apply_override(into, setting);
   });
-  Plan plan = make_plan(loaded);
-  plan.chosen = chosen;
+  const Plan plan = make_plan(loaded);
   refuse_what_does_not_fit(plan, loaded.origins);
   if (overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, "gipo::train", wall_time);
+  for (const std::string& line : chosen) folder.log(line);
   return run_to_end(plan, folder, nullptr, hooks);
 }
 

@@ -102,9 +102,8 @@ void in_group(const char* name, const std::vector<CLI::Option*>& options) {
   for (CLI::Option* option : options) option->group(name);
 }
 
-void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("train", "Train a policy and write a run folder");
-  TrainArguments& a = arguments_of(c, train, chosen);
+// What `train` and `learn` share.
+void add_training(CLI::App* c, const std::string& typed, TrainArguments& a) {
   a.command_line = typed;
   c->add_option("config", a.config,
                 "Preset such as classic/stale (gipo list presets), or TOML file with options; with --set "
@@ -124,11 +123,76 @@ void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
   in_group("Where it goes",
            {c->add_option("--name", a.name, "Name of the run folder; the same as --set run.name=NAME"),
             c->add_flag("--overwrite", a.overwrite, "If a run folder of this name exists, remove it first")});
+  in_group("What it prints", {c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout"),
+                              c->add_flag("--quiet", a.quiet, "Print no progress on stderr")});
+}
+
+void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("train", "Train a policy and write a run folder");
+  TrainArguments& a = arguments_of(c, train, chosen);
+  add_training(c, typed, a);
   in_group("Try it first",
            {c->add_flag("--dry-run", a.dry_run,
                         "Print the resolved config, the dial and the estimated time and memory; create nothing")});
-  in_group("What it prints", {c->add_flag("--json", a.json, "Print the summary as one JSON object on stdout"),
-                              c->add_flag("--quiet", a.quiet, "Print no progress on stderr")});
+}
+
+CLI::Option* add_certificates(CLI::App* c, std::string& folder, const char* whose) {
+  return c
+      ->add_option("--certs", folder,
+                   fmt::format("Folder with {} certificate, made by gipo certs; without it this machine alone", whose))
+      ->check(path_text());
+}
+
+void add_learn(CLI::App& app, const std::string& typed, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("learn", "Train with actors that are other programs, here or on other hosts");
+  LearnArguments& a = arguments_of(c, learn, chosen);
+  add_training(c, typed, a);
+  c->get_option("config")->required();
+  in_group("Where actors come from",
+           {c->add_option("--listen", a.listen, "HOST:PORT to take actors at; port 0: any free one")->required(),
+            add_certificates(c, a.certificates, "the learner's"),
+            c->add_option("--rate", a.megabytes_per_second, "Megabytes per second that one actor may send; default 256")
+                ->check(number_in(0.001, 1e6))});
+  in_group("Where it goes",
+           {c->add_flag("--resume", a.resume, "If a run folder of this name exists, continue it from its checkpoint")
+                ->excludes("--overwrite")});
+}
+
+void add_actor(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("actor", "Collect experience for a learner that listens");
+  ActorArguments& a = arguments_of(c, actor, chosen);
+  c->add_option("address", a.address, "HOST:PORT of the learner")->required();
+  add_certificates(c, a.certificates, "this actor's");
+  c->add_option("--name", a.name, "Name of this actor; default: that of its certificate, or host and process");
+  c->add_option("--set", a.overrides, "Set what is this host's own: env.python, env.workers, env.step_timeout")
+      ->allow_extra_args(false);
+  c->add_option("--wait", a.wait, "Seconds without a learner after which it gives up; default 300")
+      ->check(number_in(0, 1e9));
+  c->add_option("--keep", a.keep, "Megabytes of experience to keep that the learner has not saved; default 256")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  c->add_option("--ledger", a.ledger, "File to write a line to for each report and what became of it")
+      ->check(path_text());
+  c->add_flag("--quiet", a.quiet, "Print nothing on stderr but errors");
+}
+
+void add_status(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("status", "Show the actors of a learner that listens");
+  StatusArguments& a = arguments_of(c, status, chosen);
+  c->add_option("address", a.address, "HOST:PORT of the learner")->required();
+  add_certificates(c, a.certificates, "an actor's");
+  c->add_flag("--json", a.json, "Print one JSON object on stdout");
+}
+
+void add_certs(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("certs", "Make certificates for a learner and its actors");
+  CertsArguments& a = arguments_of(c, certs, chosen);
+  c->add_option("folder", a.folder, "Folder for them; with an authority from before, they are added")
+      ->required()
+      ->check(path_text());
+  c->add_option("--host", a.hosts, "Name or address by which actors reach the learner; may be repeated")
+      ->allow_extra_args(false);
+  c->add_option("--actor", a.actors, "Name of an actor; may be repeated")->allow_extra_args(false);
+  c->add_option("--days", a.days, "Days until they expire; default 365")->check(CLI::Range(1, 3650));
 }
 
 void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
@@ -191,7 +255,8 @@ void add_doctor(CLI::App& app, Chosen& chosen) {
 void add_bench(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("bench", "Measure the speed of gipo on this machine, beside references");
   BenchArguments& a = arguments_of(c, bench, chosen);
-  c->add_option("names", a.names, "learner, inference, replay, env, train, scaling; default: all");
+  c->add_option("names", a.names,
+                "learner, inference, replay, env, train, scaling; default: these. cuda: on an NVIDIA card");
   c->add_flag("--json", a.json, "Print a JSON array on stdout");
 }
 
@@ -416,6 +481,7 @@ void add_completion(CLI::App& app, Chosen& chosen) {
 void group_commands(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Train a policy", {"train", "resume"}},
+      {"Train on several hosts", {"learn", "actor", "status", "certs"}},
       {"Look at a run", {"watch", "eval", "play", "doctor", "export"}},
       {"Compare methods over many runs", {"suite", "tune", "report", "aggregate"}},
       {"Numbers without training", {"study", "certify"}},
@@ -438,6 +504,10 @@ int run_command_line(int argc, char** argv) {
   const std::string typed = command_line(argc, argv);
   add_train(app, typed, chosen);
   add_resume(app, typed, chosen);
+  add_learn(app, typed, chosen);
+  add_actor(app, chosen);
+  add_status(app, chosen);
+  add_certs(app, chosen);
   add_eval(app, chosen);
   add_play(app, chosen);
   add_doctor(app, chosen);

@@ -27,6 +27,35 @@ struct TrainArguments {
 };
 int train(const TrainArguments& arguments);
 
+struct LearnArguments : TrainArguments {
+  std::string listen, certificates;
+  double megabytes_per_second = 256;
+  bool resume = false;
+};
+int learn(const LearnArguments& arguments);
+
+struct ActorArguments {
+  std::string address, certificates, name, ledger;
+  std::vector<std::string> overrides;  // --set, of what is each host's own
+  double wait = 300;                   // seconds
+  std::int64_t keep = 256;             // megabytes
+  bool quiet = false;
+};
+int actor(const ActorArguments& arguments);
+
+struct StatusArguments {
+  std::string address, certificates;
+  bool json = false;
+};
+int status(const StatusArguments& arguments);
+
+struct CertsArguments {
+  std::string folder;
+  std::vector<std::string> hosts, actors;
+  int days = 365;
+};
+int certs(const CertsArguments& arguments);
+
 struct ResumeArguments {
   std::string run;
   std::optional<std::int64_t> updates, env_steps;  // lengthen the run

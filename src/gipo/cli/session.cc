@@ -54,7 +54,10 @@ void listen_for_signals() {
   std::signal(SIGTERM, on_signal);
 }
 
-int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning, bool json, bool quiet) {
+const std::atomic<bool>& stop_flag() { return request.stop(); }
+
+int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning, bool json, bool quiet,
+                RemoteActors* remote) {
   const double start = steady_time();
   ProgressLine line(plan.name, quiet);
   if (!quiet) fmt::print(stderr, "{}\n", opening(plan));
@@ -66,6 +69,7 @@ int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning,
     fmt::print(stderr, "gipo: warning: {}\n", text);
   };
   hooks.stop = &request.stop();
+  hooks.remote = remote;
   Trainer trainer(plan, folder, hooks, beginning.weights);
   if (beginning.checkpoint) trainer.restore(*beginning.checkpoint);
   const RunSummary result = trainer.run();

@@ -1,11 +1,17 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
+#include "gipo/plan/automatic.h"
 #include "gipo/plan/plan.h"
 #include "gipo/run/checkpoint.h"
 #include "gipo/run/run_folder.h"
+
+namespace gipo {
+class RemoteActors;
+}
 
 namespace gipo::cli {
 
@@ -19,7 +25,18 @@ struct Beginning {
 };
 
 // Trains to the end or to a signal, shows progress, prints the result. Returns the exit code.
-int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning, bool json, bool quiet);
+// remote: the actors, where they are other programs.
+int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning, bool json, bool quiet,
+                RemoteActors* remote = nullptr);
+
+// Set by a signal since listen_for_signals.
+const std::atomic<bool>& stop_flag();
+
+// The config that the arguments of `train` or `learn` say.
+struct TrainArguments;
+ChosenConfig load_training(const TrainArguments& arguments);
+// Says what was chosen for a task without a config, and writes it to the log of its run.
+void tell(const std::vector<std::string>& chosen, RunFolder& folder, bool quiet);
 
 // Seconds for the whole run, from a few updates on made-up data of the run's own shapes.
 double estimate_seconds(const Plan& plan);

@@ -17,9 +17,8 @@
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {
-namespace {
 
-ChosenConfig load(const TrainArguments& a) {
+ChosenConfig load_training(const TrainArguments& a) {
   const bool automatic = a.config.empty() && a.zoo.empty() && !a.env.empty();
   const std::string config = automatic ? kAutomatic : a.zoo.empty() ? a.config : zoo_preset(a.zoo);
   return choose_config(config, [&a](LoadedConfig& loaded) {
@@ -30,6 +29,8 @@ ChosenConfig load(const TrainArguments& a) {
     if (!a.name.empty()) set_option(loaded, "run.name", a.name, "--name");
   });
 }
+
+namespace {
 
 nlohmann::ordered_json to_json(const MemoryNeed& need, const MemoryLimit& limit) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::object();
@@ -69,7 +70,7 @@ int say_what_there_is() {
 }
 
 // A run that does not fit is shown as well, and then refused as it would be without --dry-run.
-int dry_run(const Plan& plan, const Origins& origins, bool json) {
+int dry_run(const Plan& plan, const Origins& origins, const std::vector<std::string>& chosen, bool json) {
   const MemoryLimit limit = memory_limit();
   const MemoryNeed need = memory_need(plan);
   const bool fits = need.total() <= limit.available();
@@ -84,11 +85,11 @@ int dry_run(const Plan& plan, const Origins& origins, bool json) {
     out["replay_megabytes"] = 1e-6 * static_cast<double>(plan.replay_bytes());
     out["memory"] = to_json(need, limit);
     out["estimated_seconds"] = fits ? nlohmann::ordered_json(seconds) : nullptr;
-    out["chosen"] = plan.chosen;
+    out["chosen"] = chosen;
     out["config"] = config_to_toml(plan.config);
     fmt::print("{}\n", out.dump(2));
   } else {
-    for (const std::string& line : plan.chosen) fmt::print("# {}\n", line);
+    for (const std::string& line : chosen) fmt::print("# {}\n", line);
     fmt::print("{}\n# run folder: {}\n# dial: {}\n# {} env steps, {} updates\n# time: {}\n# memory: about {}\n",
                config_to_toml(plan.config), plan.run_dir, dial(plan), plan.total_env_steps(),
                plan.config.learner.updates, fits ? "about " + in_time(seconds) + " on this machine" : "not tried",
@@ -99,6 +100,13 @@ int dry_run(const Plan& plan, const Origins& origins, bool json) {
 }
 
 }  // namespace
+
+void tell(const std::vector<std::string>& chosen, RunFolder& folder, bool quiet) {
+  for (const std::string& line : chosen) {
+    folder.log(line);
+    if (!quiet) fmt::print(stderr, "{}\n", line);
+  }
+}
 
 double estimate_seconds(const Plan& plan) {
   ThreadPool pool(static_cast<std::size_t>(plan.config.run.threads));
@@ -130,17 +138,17 @@ double estimate_seconds(const Plan& plan) {
 }
 
 int train(const TrainArguments& a) {
-  const auto [loaded, chosen] = load(a);
-  Plan plan = make_plan(loaded);
-  plan.chosen = chosen;
+  const auto [loaded, chosen] = load_training(a);
+  const Plan plan = make_plan(loaded);
   if (a.config.empty() && a.zoo.empty() && a.env.empty() && a.overrides.empty() && !a.dry_run)
     return say_what_there_is();
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
-  if (a.dry_run) return dry_run(plan, loaded.origins, a.json);
+  if (a.dry_run) return dry_run(plan, loaded.origins, chosen, a.json);
   refuse_what_does_not_fit(plan, loaded.origins);
   listen_for_signals();
   if (a.overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
+  tell(chosen, folder, a.quiet);
   return run_session(plan, folder, {nullptr, first}, a.json, a.quiet);
 }
 

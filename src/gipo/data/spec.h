@@ -49,7 +49,8 @@ using ObservationRow = std::span<std::byte* const>;
 
 // One array of a transition; what walks all of them (insert, sample, save, load, wire) walks a list of these.
 struct Column {
-  // How many rows a segment of T steps has: T, T + 1 (with the true final observation), or one (its start).
+  // How many rows a segment of T steps has: T; T + 1, with the true final observation, and those of its context; or one
+  // (its start).
   enum class Rows : std::uint8_t { kSteps, kStepsAndFinal, kStart };
   std::string name;
   DType dtype = DType::kFloat32;

@@ -18,6 +18,11 @@ struct TransitionSpec {
   bool stored = true;                      // advantages and targets made at collection are kept
   std::size_t state_size = 0;              // numbers of a recurrent policy's state, kept at the start of each segment
   std::vector<std::int64_t> choices = {};  // per action dimension, where actions are choices; 0: a number
+  // Of a recurrent policy: observations of before a segment that are kept with it, the state being that of before these;
+  // and the steps of the longest segment.
+  std::size_t burn_in = 0, longest = 0;
+
+  std::size_t context() const { return burn_in; }  // the most observations of before a segment
 
   bool operator==(const TransitionSpec&) const = default;
 };

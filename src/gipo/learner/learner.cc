@@ -12,6 +12,7 @@
 #include "gipo/io/bytes.h"
 #include "gipo/learner/check_learner.h"
 #include "gipo/learner/cpu_learner.h"
+#include "gipo/learner/cuda_learner.h"
 #include "gipo/policy/torch_policy.h"
 
 namespace gipo {
@@ -101,15 +102,16 @@ const std::vector<std::string>& learner_backends() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = {"cpu", "cpu64", "check"};
     if (!torch_version().empty()) all.insert(all.end() - 1, "torch");
+    if (!cuda_version().empty()) all.insert(all.end() - 1, "cuda");
     return all;
   }();
   return names;
 }
 
-bool runs_torch(const LearnerOptions& options) {
-  if (options.backend != "check") return options.backend == "torch";
+bool runs_backend(const LearnerOptions& options, const std::string& name) {
+  if (options.backend != "check") return options.backend == name;
   const auto [one, other] = checked_backends(options);
-  return one == "torch" || other == "torch";
+  return one == name || other == name;
 }
 
 void check_backend(const LearnerOptions& options) {
@@ -118,6 +120,7 @@ void check_backend(const LearnerOptions& options) {
     if (!alone) std::erase(built, "check");
     if (std::ranges::find(built, part) != built.end()) return;
     if (part == "torch") throw Error(fmt::format("learner.{} = \"{}\": {}", key, value, kAddTorch));
+    if (part == "cuda") throw Error(fmt::format("learner.{} = \"{}\": {}", key, value, kAddCuda));
     throw Error(fmt::format(
         "learner.{} = \"{}\" is not accepted: {}; built are {}", key, value,
         part.empty() ? "wanted two backends, with a comma between them" : part + " is not built into this program",
@@ -136,6 +139,7 @@ std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream ra
   if (setup.learner.backend == "torch") {
     return std::make_unique<CpuLearner<float>>(setup, random, pool, make_torch_policy);
   }
+  if (setup.learner.backend == "cuda") return make_cuda_learner(setup, random);
   return std::make_unique<CpuLearner<float>>(setup, random, pool);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gipo/config/declare.h"
+#include "gipo/learner/product_kind.h"
 
 namespace gipo {
 
@@ -16,6 +17,11 @@ enum class Published { kLatest, kAverage };
 template <>
 inline constexpr auto kWords<Published> = std::to_array<Word<Published>>({{Published::kLatest, "latest"},
                                                                           {Published::kAverage, "average"}});
+
+template <>
+inline constexpr auto kWords<ProductKind> = std::to_array<Word<ProductKind>>({{ProductKind::kTf32x3, "tf32x3"},
+                                                                              {ProductKind::kTf32, "tf32"},
+                                                                              {ProductKind::kFloat, "float"}});
 
 }  // namespace gipo
 

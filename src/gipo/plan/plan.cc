@@ -64,17 +64,24 @@ class Planner {
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     check_centre();
+    if (c_.eval.target_return && c_.eval.every_updates == 0) {
+      refuse({"eval.target_return"},
+             fmt::format("eval.target_return = {} is not accepted with eval.every_updates = 0: there would be no "
+                         "evaluation during the run; wanted eval.every_updates above 0",
+                         *c_.eval.target_return));
+    }
     if (c_.policy.shared > static_cast<std::int64_t>(c_.policy.hidden.size())) {
       refuse({"policy.shared", "policy.hidden"},
              fmt::format("policy.shared = {} is not accepted: policy.hidden = [{}] has {} layers", c_.policy.shared,
                          fmt::join(c_.policy.hidden, ", "), c_.policy.hidden.size()));
     }
     const std::vector<Encoder> encoders = named(
-        "policy.encoder", [&] { return choose_encoders(c_.policy.encoder, plan_.env.fields, runs_torch(c_.learner)); });
+        "policy.encoder", [&] { return choose_encoders(c_.policy.encoder, plan_.env.fields, runs_backend(c_.learner, "torch")); });
     set_encoders(plan_.env, encoders);
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env, encoders); });
     set_name();
     set_sampling();
+    check_memory();
     set_actors();
     if (c_.staleness.regime == Regime::kOnPolicy) {
       set_rollouts();
@@ -163,6 +170,28 @@ class Planner {
              fmt::format("advantage.mode = \"{}\" is not accepted with single steps (replay.sampling "
                          "= \"{}\"): wanted stored",
                          word_of(c_.advantage.mode), word_of(sampling)));
+    }
+  }
+
+  void check_memory() const {
+    const bool none = c_.policy.memory == Memory::kNone;
+    if (none && c_.policy.burn_in > 0) {
+      refuse({"policy.burn_in"}, fmt::format("policy.burn_in = {} is not accepted with policy.memory = \"none\": there "
+                                             "is no state to prepare",
+                                             c_.policy.burn_in));
+    }
+    if (none) return;
+    const char* const word = word_of(c_.policy.memory);
+    if (c_.learner.backend != "torch") {
+      refuse({"policy.memory", "learner.backend"},
+             fmt::format("policy.memory = \"{}\" needs learner.backend = \"torch\", and it is \"{}\"", word,
+                         c_.learner.backend));
+    }
+    if (plan_.sampling != Sampling::kSegments) {
+      refuse({"policy.memory", "replay.sampling", "staleness.regime"},
+             fmt::format("policy.memory = \"{}\" is not accepted with single steps (replay.sampling = \"{}\"): wanted "
+                         "segments",
+                         word, word_of(plan_.sampling)));
     }
   }
 
@@ -379,8 +408,13 @@ std::int64_t Plan::updates_for(std::int64_t env_steps) const {
 }
 
 TransitionSpec Plan::transition() const {
-  return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields, env.action.dims(),
-          config.advantage.mode == AdvantageMode::kStored, 0, model.distribution.choices};
+  return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields,
+          env.action.dims(),
+          config.advantage.mode == AdvantageMode::kStored,
+          model.state_size(),
+          model.distribution.choices,
+          model.has_memory() ? static_cast<std::size_t>(config.policy.burn_in) : 0,
+          model.has_memory() ? segment_length : 0};
 }
 
 ReplayShape Plan::replay_shape() const {

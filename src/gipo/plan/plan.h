@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "gipo/learner/learner.h"
 #include "gipo/plan/config_file.h"
@@ -18,7 +17,6 @@ struct Plan {
   EnvSpec env;
   ModelSpec model;
   std::string name, run_dir;
-  std::vector<std::string> chosen;  // settings that nobody gave, and why (plan/automatic.h), in lines
 
   // The dial: window = capacity / env_steps_per_update. A run that is lengthened keeps the dial of its beginning.
   std::int64_t dial_updates = 0;  // learner.updates then

@@ -176,6 +176,11 @@ std::string policy_to_onnx(const SavedPolicy& policy) {
     g.input("observation", OnnxElement::kFloat, {kOnnxRows, static_cast<std::int64_t>(read)});
     x.floats = scaled_observation(g, policy.weights.scale, read);
   }
+  if (spec.has_memory()) {
+    const OnnxDims dims = {kOnnxRows, spec.options.memory_size};
+    g.input(x.state = "state", OnnxElement::kFloat, dims);
+    g.output("next_state", OnnxElement::kFloat, dims);
+  }
   make_policy<float>(spec, {})->add_to(g, policy.weights.policy, x,
                                        kind == DistributionKind::kGaussian ? "mean"
                                        : kind == DistributionKind::kMixed  ? "outputs"

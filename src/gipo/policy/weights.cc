@@ -6,10 +6,13 @@
 
 namespace gipo {
 
-void Weights::save(ByteWriter& out) const {
+void Weights::save(ByteWriter& out, bool with_critic) const {
   out.value(version);
   out.value(policy_version);
-  for (const std::vector<float>* values : {&policy, &critic, &scale.mean, &scale.inverse_std}) out.array(*values);
+  const std::vector<float> none;
+  for (const std::vector<float>* values : {&policy, with_critic ? &critic : &none, &scale.mean, &scale.inverse_std}) {
+    out.array(*values);
+  }
   out.value(scale.limit);
   returns.save(out);
 }

@@ -24,7 +24,8 @@ struct Weights {
   ObservationScale scale;
   RunningMoments returns{1};  // discounted ones, for the scale of rewards; none where these stay as they are
 
-  void save(ByteWriter& out) const;
+  // Without the critic: as actors need them that make no advantages.
+  void save(ByteWriter& out, bool with_critic = true) const;
   void load(ByteReader& in);  // into one of the same sizes
 };
 

@@ -140,7 +140,7 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
                              {"shared", std::to_string(spec.options.shared)},
                              {"activation", word_of(spec.options.activation)}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
-  if (spec.needs_torch()) metadata["raw"] = raw_to_json(spec);
+  if (spec.has_raw()) metadata["raw"] = raw_to_json(spec);
   if (spec.distribution.masked) metadata["masked"] = "true";
   if (spec.privileged > 0) metadata["privileged"] = std::to_string(spec.privileged);
   metadata.insert(more.begin(), more.end());

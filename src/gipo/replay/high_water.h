@@ -25,6 +25,7 @@ class HighWater {
     if (mark.actor >= marks_.size() || marks_[mark.actor].actor != mark.actor) return find_and_take(mark);
     return take_at(marks_[mark.actor], mark);
   }
+  const std::vector<Mark>& marks() const { return marks_; }  // one of each actor, by its number
   void clear() { marks_.clear(); }
   std::size_t bytes() const { return marks_.capacity() * sizeof(Mark); }
 

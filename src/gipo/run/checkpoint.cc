@@ -303,6 +303,7 @@ void CheckpointWriter::serve() {
     std::string warning;
     try {
       write_checkpoint(folder_, *next, keep_, still_written);
+      if (next->written) next->written();
     } catch (const std::exception& e) {
       warning = fmt::format("checkpoint {} was not written: {}; training goes on, the one before stays", next->update,
                             e.what());

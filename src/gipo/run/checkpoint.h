@@ -24,6 +24,8 @@ struct Checkpoint {
   std::map<std::string, std::function<void(ByteWriter&)>> streams = {};
   // To be written first: files of what must not change meanwhile. CheckpointWriter::submit returns once they are.
   std::map<std::string, std::function<void(ByteWriter&)>> still = {};
+  // To be called, by the thread that writes, once all of it is on disk.
+  std::function<void()> written = {};
   // Of one that was found: its folder, and how many bytes each of its files has.
   std::string path = {};
   std::map<std::string, std::uint64_t> sizes = {};

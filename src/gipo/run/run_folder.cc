@@ -93,7 +93,6 @@ RunFolder::RunFolder(const Plan& plan, std::string command, std::function<double
   if (failed) throw Error(fmt::format("cannot create the run folder {}: {}", path_, failed.message()));
   lock_ = std::make_unique<FileLock>(path_ + "/lock", "run folder " + path_);
   open(nullptr);
-  for (const std::string& line : plan.chosen) log(line);
 }
 
 RunFolder::RunFolder(const Plan& plan, std::string command, std::function<double()> wall_time,

@@ -10,6 +10,7 @@
 #include "gipo/core/error.h"
 #include "gipo/core/queue.h"
 #include "gipo/train/pacer.h"
+#include "gipo/train/remote_actors.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo {
@@ -83,11 +84,25 @@ void prepare_batches(std::int64_t next, ReplayBuffer& replay, Intake& intake, Sh
 
 }  // namespace
 
+// A checkpoint comes first: whatever happens once an actor was answered, there is one to go on from.
+void Trainer::begin_remote(Pacer& pacer) {
+  hooks_.remote->begin({intake_, store_, pacer, next_episode_, incarnation_});
+  submit_checkpoint(false);
+  checkpoints_.finish();
+  hooks_.remote->listen();
+}
+
+void Trainer::tell_of_remote() {
+  for (const std::string& line : hooks_.remote->take_news()) folder_.log(line);
+  for (const std::string& line : hooks_.remote->take_warnings()) warn(line);
+}
+
 void Trainer::run_async() {
   const auto batch_size = static_cast<std::size_t>(plan_.config.learner.batch_size);
   // Actors may be ahead by a few updates' worth, so that neither side waits for the other's every step.
-  const auto slack =
-      std::max(static_cast<std::int64_t>(4 * plan_.env_steps_per_update), 2 * static_cast<std::int64_t>(plan_.envs()));
+  // Remote ones also by what is on its way to them and back.
+  const auto slack = std::max({static_cast<std::int64_t>(4 * plan_.env_steps_per_update),
+                               2 * static_cast<std::int64_t>(plan_.envs()), hooks_.remote ? hooks_.remote->lead() : 0});
   Shared shared(plan_, slack, actors_stop_);
   shared.pacer.start_at(env_steps_, learner_->version());
   std::vector<Batch> batches(2, Batch(batch_size, plan_.transition()));
@@ -97,6 +112,7 @@ void Trainer::run_async() {
   const std::size_t wanted = actors_.size() + 2;
   std::vector<std::jthread> threads;
   shared.guard([&] {
+    if (hooks_.remote) begin_remote(shared.pacer);
     for (const auto& actor : actors_) {
       start_thread(threads, wanted,
                    [&] { shared.guard([&] { gipo::collect(*actor, store_, intake_, shared.pacer, actors_stop_); }); });
@@ -137,6 +153,7 @@ void Trainer::run_async() {
       }
       take_evaluation(shared.results.try_pop());
       tell_episodes();
+      if (hooks_.remote) tell_of_remote();
       if (!batch && learner_->version() == 0) show_progress(0, nullptr);
       if (!batch) continue;
       set_scales();
@@ -153,6 +170,10 @@ void Trainer::run_async() {
     }
   });
   shared.stop();
+  if (hooks_.remote) {
+    hooks_.remote->end(finished() && !shared.error);
+    tell_of_remote();
+  }
   threads.clear();  // joins
   take_all();
   take_evaluation(shared.results.try_pop());

@@ -26,6 +26,8 @@ class ReportSink {
   virtual ~ReportSink() = default;
   // The report is the actor's, which fills it again after the call.
   virtual void take(const ActorReport& report) = 0;
+  // Whether it wants a report after this round. What is not reported stays with the actor and is in the next one.
+  virtual bool due() { return true; }
 };
 
 // Says when environment steps may be taken. Steps that are leased count as begun; an actor that is lost has its lease

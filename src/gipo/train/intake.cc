@@ -7,12 +7,12 @@
 
 namespace gipo {
 
-void Intake::take(const ActorReport& report) {
+bool Intake::take_new(const ActorReport& report) {
   check(report);
   const std::lock_guard lock(mutex_);
   if (report.incarnation < oldest_ || !taken_.take({report.actor, report.incarnation, report.sequence})) {
     ++passed_over_;
-    return;
+    return false;
   }
   for (const Segment& s : report.segments) {
     if (replay_.insert(s)) continue;
@@ -21,6 +21,7 @@ void Intake::take(const ActorReport& report) {
   }
   arrived_.episodes.insert(arrived_.episodes.end(), report.episodes.begin(), report.episodes.end());
   arrived_.rejections.add(report.rejections);
+  return true;
 }
 
 void Intake::check(const ActorReport& report) const {

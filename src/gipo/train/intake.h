@@ -24,9 +24,11 @@ class Intake : public ReportSink {
 
   // Throws Error for a report that no actor of this run made, and RunError where a segment of a new report is an old
   // one: the state of the actor is not of this run then.
-  void take(const ActorReport& report) override;
+  void take(const ActorReport& report) override { take_new(report); }
+  // The same; false where it was passed over.
+  bool take_new(const ActorReport& report);
   // After a resume: reports of actors that were there before it are passed over. Which of them the run had taken, its
-  // checkpoint does not say.
+  // checkpoint does not say, unless actors were in other processes: those go on where they were.
   void pass_over_before(std::uint64_t incarnation) { oldest_ = incarnation; }
 
   struct Arrived {
@@ -38,6 +40,8 @@ class Intake : public ReportSink {
   // With that held, or while no actor runs.
   Arrived& arrived() { return arrived_; }
   std::uint64_t passed_over() const { return passed_over_; }  // reports
+  HighWater& taken() { return taken_; }                       // of each actor the last report
+  std::uint64_t oldest() const { return oldest_; }            // incarnation that is not passed over
 
  private:
   void check(const ActorReport& report) const;

@@ -45,7 +45,9 @@ std::uint32_t crc_of(const Head& head) {
   return crc32c({reinterpret_cast<const char*>(&head), sizeof head - sizeof head.crc});
 }
 
-std::size_t segment_bytes(const Segment& s) { return wire_bytes(s.layout(), s.length, s.discounted_sums.count() > 0); }
+std::size_t segment_bytes(const Segment& s) {
+  return wire_bytes(s.layout(), s.length, s.context, s.discounted_sums.count() > 0);
+}
 
 std::size_t bytes_of(const ActorReport& report) {
   std::size_t bytes = kShortest + report.episodes.size() * sizeof(EpisodeRow) + report.rejections.last.size();
@@ -147,7 +149,7 @@ std::size_t report_bytes(std::string_view message) {
 ReportDecoder::ReportDecoder(std::size_t segment_length, TransitionSpec transition)
     : segment_length_(segment_length), transition_(std::move(transition)) {}
 
-const ActorReport& ReportDecoder::decode(std::string_view message) {
+ActorReport& ReportDecoder::decode(std::string_view message) {
   clear();
   if (const std::size_t bytes = report_bytes(message); message.size() != bytes) {
     refuse(fmt::format("{}: {} bytes, wanted {}", message.size() < bytes ? "cut short" : "too long", message.size(),

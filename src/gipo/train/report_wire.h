@@ -39,7 +39,7 @@ class ReportDecoder {
 
   // Good until the next call. Throws Error, naming what was expected and what came, for another format, a message cut
   // short or too long, damaged bytes, counts that no actor has, and for all that a segment is refused for.
-  const ActorReport& decode(std::string_view message);
+  ActorReport& decode(std::string_view message);
 
  private:
   void clear();

@@ -42,9 +42,7 @@ std::string flattened(const Field& field, const std::string& env) {
 }  // namespace
 
 std::string opening(const Plan& plan) {
-  std::string text;
-  for (const std::string& line : plan.chosen) text += line + "\n";
-  text += plan.name + ": " + dial(plan);
+  std::string text = plan.name + ": " + dial(plan);
   if (!plan.env.saves_state) text += "\n" + new_episodes_on_resume(plan);
   if (!plan.env.saves_state && !plan.config.env.time_limit && plan.env.time_limit > 0) {
     text += fmt::format("\n{} has no time limit of its own: episodes end after {} steps (env.time_limit)", plan.env.id,
@@ -66,9 +64,7 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks, const 
                             RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "weights"), pool_)),
       moments_(plan.env.observation_size),
       checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
-  std::vector<ActorSpec> specs;
-  for (std::size_t i = 0; i < plan.actors; ++i) specs.push_back(actor_spec(plan, i));
-  make_actors(std::move(specs));
+  make_actors(0, {});
   if (first && first->scale.is_set() && plan.config.env.normalise_observations) {
     replay_.begin_moments(first->scale.as_moments(kFirstObservations));
   }
@@ -78,7 +74,15 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks, const 
   store_.publish(*learner_);
 }
 
-void Trainer::make_actors(std::vector<ActorSpec> specs) {
+void Trainer::make_actors(std::uint64_t incarnation, const std::vector<std::int64_t>& first_episode) {
+  if (hooks_.remote) return;
+  std::vector<ActorSpec> specs;
+  for (std::size_t i = 0; i < plan_.actors; ++i) {
+    ActorSpec& spec = specs.emplace_back(actor_spec(plan_, i, incarnation));
+    if (first_episode.empty()) continue;
+    const auto first = first_episode.begin() + static_cast<std::ptrdiff_t>(spec.first_env);
+    spec.first_episode.assign(first, first + static_cast<std::ptrdiff_t>(spec.envs));
+  }
   std::vector<std::unique_ptr<Env>> all;
   if (plan_.shared_workers) {
     all = make_envs(plan_.env, plan_.config.env, plan_.config.env_options,
@@ -351,6 +355,12 @@ void Trainer::check_target() {
   const Maybe<double> target = plan_.config.run.target_return;
   if (!target || solved() || recent_.size() < kRecentEpisodes) return;
   if (const double mean = recent_returns().mean; mean >= *target) solved_return_ = mean;
+}
+
+// The best evaluation is kept by checkpoints, so that a resumed run knows.
+bool Trainer::solved() const {
+  const Maybe<double> target = plan_.config.eval.target_return;
+  return solved_return_.has_value() || (target && best_ && best_->returns.mean >= *target);
 }
 
 ReturnStats Trainer::recent_returns() const { return return_stats(recent_, recent_success_); }

@@ -45,6 +45,9 @@ struct EvaluationNews {
 // What is said at the start of a run, in lines: its dial, and that its environments cannot save their state.
 std::string opening(const Plan& plan);
 
+class Pacer;
+class RemoteActors;
+
 // What the trainer needs from outside; it never prints and never reads the clock itself.
 struct TrainerHooks {
   std::function<double()> seconds;                // since some start
@@ -54,6 +57,7 @@ struct TrainerHooks {
   std::function<void(std::span<const Episode>)> episodes = {};  // training episodes that have ended
   const std::atomic<bool>* stop = nullptr;                      // set by a signal: end soon, with a checkpoint
   const std::atomic<bool>* finish = nullptr;  // set by a hook: the update that was made is the last; ends as "stopped"
+  RemoteActors* remote = nullptr;             // in place of actors of this process; async alone
 };
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.
@@ -84,7 +88,9 @@ class Trainer {
   bool collect_rounds(const Weights& weights, std::int64_t rounds, bool last);
   void step_apart(const Weights& weights, std::int64_t rounds, bool last);
   void step_together(const Weights& weights, std::int64_t rounds, bool last);
-  void make_actors(std::vector<ActorSpec> specs);
+  void make_actors(std::uint64_t incarnation, const std::vector<std::int64_t>& first_episode);
+  void begin_remote(Pacer& pacer);
+  void tell_of_remote();
   void take_arrived();  // of what actors reported, all but the segments
   void tell_episodes();
   void end_run();
@@ -99,7 +105,7 @@ class Trainer {
   void warn(const std::string& text);
   double seconds() const { return seconds_before_ + hooks_.seconds(); }
   bool interrupted() const { return stop_.from_outside(); }
-  bool solved() const { return solved_return_.has_value(); }
+  bool solved() const;
   bool stopped() const { return hooks_.finish && *hooks_.finish; }
   bool all_updates() const { return learner_->version() >= plan_.config.learner.updates; }
   bool finished() const { return solved() || all_updates() || stopped(); }

@@ -11,6 +11,7 @@
 #include "gipo/replay/replay_snapshot.h"
 #include "gipo/run/state_fields.h"
 #include "gipo/run/version.h"
+#include "gipo/train/remote_actors.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo {
@@ -21,6 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kPublished = "published.bin";  // the weights that actors have, where those are older
 constexpr const char* kActors = "actors.bin";
 constexpr const char* kEpisodes = "episodes.bin";  // in its place where the actors are not saved
+constexpr const char* kTaken = "taken.bin";        // the last report of each actor, where those are remote
 constexpr std::int64_t kMostCount = std::int64_t{1} << 62;
 
 Json to_json(const BestEvaluation& best) {
@@ -58,6 +60,10 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
     if (!with_actors) return out.array(next_episode_);
     for (const auto& actor : actors_) actor->save(out);
   });
+  if (hooks_.remote) {
+    checkpoint.files[kTaken] = bytes_of([&](ByteWriter& out) { intake_.taken().save(out); });
+    checkpoint.written = [remote = hooks_.remote, taken = intake_.taken().marks()] { remote->saved(taken); };
+  }
   const LogPositions positions = folder_.positions();
   for (const auto& [name, bytes] : positions) checkpoint.logs.push_back(folder_.path() + "/" + name);
   Json recent = Json::array();
@@ -80,7 +86,7 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
                       {"recent_returns", recent},
                       {"recent_success", success},
                       {"seconds", seconds()},
-                      {"incarnation", incarnation_},
+                      {"incarnation", hooks_.remote ? hooks_.remote->incarnation() : incarnation_},
                       {"dial",
                        {{"updates", plan_.dial_updates},
                         {"capacity", plan_.capacity},
@@ -174,6 +180,7 @@ void Trainer::restore_best(const Checkpoint& checkpoint, const nlohmann::json& s
       in.bytes_into(std::span<char>(file));
     });
     best_file_ = std::make_shared<const std::string>(std::move(file));
+    if (best_->update == last_evaluation_) last_returns_ = best_->returns;
   }
   folder_.save_best(best_file_ ? *best_file_ : std::string());
 }
@@ -184,15 +191,13 @@ void Trainer::restart_actors(const Checkpoint& checkpoint) {
   for (const std::int64_t n : next_episode_) {
     if (n < 0 || n > kMostCount) throw Error(fmt::format("checkpoint {}: {} is damaged", checkpoint.update, kEpisodes));
   }
-  intake_.pass_over_before(incarnation_);
-  actors_.clear();
-  std::vector<ActorSpec> specs;
-  for (std::size_t i = 0; i < plan_.actors; ++i) {
-    ActorSpec& spec = specs.emplace_back(actor_spec(plan_, i, incarnation_));
-    const auto first = next_episode_.begin() + static_cast<std::ptrdiff_t>(spec.first_env);
-    spec.first_episode.assign(first, first + static_cast<std::ptrdiff_t>(spec.envs));
+  if (hooks_.remote && checkpoint.has(kTaken)) {
+    checkpoint.load(kTaken, [&](ByteReader& in) { intake_.taken().load(in); });
+  } else {
+    intake_.pass_over_before(incarnation_);
   }
-  make_actors(std::move(specs));
+  actors_.clear();
+  make_actors(incarnation_, next_episode_);
 }
 
 bool Trainer::checkpoint_due() {

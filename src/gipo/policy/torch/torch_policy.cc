@@ -46,6 +46,8 @@ class TorchNetwork {
   std::size_t layers() const { return hidden_.size() + 1; }
   const NetworkLayout& layout() const { return layout_; }
   std::int64_t outputs() const { return outputs_; }
+  // The critic that reads the policy's layers has what these remember.
+  bool remembers() const { return spec_.has_memory() && (part_ == Part::kPolicy || shared_ == 0); }
   // Of the floats of an observation: the policy's come first.
   std::size_t floats_read() const {
     const std::size_t all = spec_.observation_size;
@@ -68,6 +70,7 @@ class TorchNetwork {
   template <class B>
   typename B::Value run(B& b, const NetworkInput<typename B::Value>& in, std::size_t begin, std::size_t end) const {
     typename B::Value x = begin > 0 ? in.floats[0] : features(b, in);
+    if (begin == 0 && remembers()) x = memory_network(b, spec_.options, std::move(x));
     return layers_network(b, spec_.options, hidden_, outputs_, begin, end, std::move(x));
   }
 
@@ -88,6 +91,17 @@ class TorchNetwork {
   std::vector<Tensor> tensors_;
 };
 
+// One thread a call: which networks run side by side is the caller's business, and bytes do not depend on it. OpenMP counts
+// threads for each that calls it.
+void stay_on_this_thread() {
+#ifdef __aarch64__  // there oneDNN calls the Arm Compute Library, which has threads of its own whatever is said
+  static const bool without = (at::globalContext().setUserEnabledMkldnn(false), true);
+  static_cast<void>(without);
+#endif
+  static thread_local const bool once = (at::set_num_threads(1), true);
+  static_cast<void>(once);
+}
+
 // The rows of a field as an encoder takes them.
 Tensor as_input(const Field& field, Encoder encoder, const std::byte* column, std::int64_t rows) {
   std::vector<std::int64_t> shape = {rows};
@@ -106,9 +120,10 @@ Tensor as_input(const Field& field, Encoder encoder, const std::byte* column, st
   return x.reshape({rows, image.channels, image.height, image.width});
 }
 
-Tensor first_rows(const Tensor& x, std::size_t rows) {
-  return x.defined() ? x.narrow(0, 0, static_cast<std::int64_t>(rows)) : x;
+Tensor some_rows(const Tensor& x, std::size_t begin, std::size_t rows) {
+  return x.defined() ? x.narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(rows)) : x;
 }
+Tensor first_rows(const Tensor& x, std::size_t rows) { return some_rows(x, 0, rows); }
 
 void copy_gradients(const NetworkLayout& layout, const std::vector<Tensor>& gradients, std::span<float> out) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -127,11 +142,7 @@ class TorchPolicy final : public Policy<float> {
         critic_(spec, Part::kCritic),
         shared_(static_cast<std::size_t>(spec.options.shared)),
         pi_(spec.distribution, room.learned),
-        mask_field_(mask_field(spec.fields)) {
-    // One thread a call: which networks run side by side is the caller's business, and bytes do not depend on it.
-    static const bool once = (at::set_num_threads(1), true);
-    static_cast<void>(once);
-  }
+        mask_field_(mask_field(spec.fields)) {}
 
   std::vector<TensorSlice> tensors(Part part) const override {
     std::vector<TensorSlice> slices = network(part).layout().slices();
@@ -155,16 +166,21 @@ class TorchPolicy final : public Policy<float> {
 
   void see(const PolicyParameters<float>& parameters, const PolicyInput& input) override {
     GIPO_CHECK(input.columns.size() == spec_.fields.size() && input.rows <= room_.rows);
+    stay_on_this_thread();
     bind(parameters);
     rows_ = input.rows;
     mask_ = spec_.distribution.masked ? reinterpret_cast<const std::uint8_t*>(input.columns[mask_field_]) : nullptr;
     const torch::NoGradGuard none;
-    const auto rows = static_cast<std::int64_t>(rows_), width = static_cast<std::int64_t>(spec_.observation_size);
+    sequences_.assign(input.sequences.begin(), input.sequences.end());
+    see_state(input.state);
+    std::size_t all = rows_;
+    for (const Sequence& s : sequences_) all = std::max(all, s.context_begin + s.context);
+    const auto rows = static_cast<std::int64_t>(all), width = static_cast<std::int64_t>(spec_.observation_size);
     if (width > 0) {
-      encoded_.resize(room_.rows * spec_.observation_size);
+      encoded_.resize(std::max(all, room_.rows) * spec_.observation_size);
       scaled_.resize(encoded_.size());
-      encode(spec_.fields, input.columns, rows_, encoded_.data());
-      parameters.scale->apply<float>({encoded_.data(), rows_ * spec_.observation_size}, scaled_.data());
+      encode(spec_.fields, input.columns, all, encoded_.data());
+      parameters.scale->apply<float>({encoded_.data(), all * spec_.observation_size}, scaled_.data());
       floats_ = torch::from_blob(scaled_.data(), {rows, width});
     }
     raw_.assign(spec_.fields.size(), {});
@@ -179,22 +195,26 @@ class TorchPolicy final : public Policy<float> {
     bind(parameters);
     rows_ = std::min(twin.rows_, room_.rows);
     mask_ = twin.mask_;
-    floats_ = first_rows(twin.floats_, rows_);
+    floats_ = twin.floats_;
     raw_ = twin.raw_;
-    for (Tensor& x : raw_) x = first_rows(x, rows_);
+    sequences_ = twin.sequences_;
+    state_ = twin.state_;
     see_shared();
   }
 
   void forward(std::size_t rows) override {
     GIPO_CHECK(rows <= rows_);
+    stay_on_this_thread();
     const torch::AutoGradMode gradients(learns());
     evaluated_ = rows;
     if (shared_ > 0) {
       TorchNetworks b = *trunk_backend_;
       outputs_ = policy_.run(b, {{first_rows(trunk_, rows)}, {}}, shared_, policy_.layers());
     } else {
-      TorchNetworks b(policy_.tensors());
-      outputs_ = policy_.run(b, input(Part::kPolicy, rows), 0, policy_.layers());
+      TorchMemory memory = memory_of(Part::kPolicy, rows);
+      TorchNetworks b(policy_.tensors(), &memory);
+      outputs_ = policy_.run(b, input(Part::kPolicy, 0, rows), 0, policy_.layers());
+      after_ = memory.after;
     }
     outputs_ = outputs_.contiguous();
     view_ = {outputs_.const_data_ptr<float>(), extra()};
@@ -204,6 +224,20 @@ class TorchPolicy final : public Policy<float> {
   void choose(std::span<const ActionRow> rows) override {
     GIPO_CHECK(rows.size() == evaluated_);
     choose_actions(spec_.distribution, view_, rows, mask_);
+  }
+
+  void next_state(float* out) override {
+    if (!spec_.has_memory()) return;
+    GIPO_CHECK(sequences_.empty());
+    const torch::NoGradGuard none;
+    Tensor next = after_;
+    if (critic_.remembers()) {
+      TorchMemory memory = memory_of(Part::kCritic, rows_);
+      TorchNetworks b(critic_.tensors(), &memory);
+      next = torch::cat({after_, critic_.run(b, input(Part::kCritic, 0, rows_), 0, 0)}, 1);
+    }
+    next = next.contiguous();
+    std::copy_n(next.const_data_ptr<float>(), next.numel(), out);
   }
 
   DistributionView<float> distribution() const override { return view_; }
@@ -222,9 +256,11 @@ class TorchPolicy final : public Policy<float> {
   }
 
   const float* values() override {
+    stay_on_this_thread();
     const torch::AutoGradMode gradients(learns());
-    TorchNetworks b(critic_.tensors());
-    values_ = critic_.run(b, input(Part::kCritic, rows_), 0, critic_.layers()).contiguous();
+    TorchMemory memory = memory_of(Part::kCritic, rows_);
+    TorchNetworks b(critic_.tensors(), &memory);
+    values_ = critic_.run(b, input(Part::kCritic, 0, rows_), 0, critic_.layers()).contiguous();
     return values_.const_data_ptr<float>();
   }
 
@@ -236,7 +272,7 @@ class TorchPolicy final : public Policy<float> {
               const std::string& output) const override {
     NetworkInput<std::string> in{{}, x.raw};
     if (!x.floats.empty()) in.floats.push_back(x.floats);
-    OnnxNetworks b(graph, policy_.layout().slices(), policy);
+    OnnxNetworks b(graph, policy_.layout().slices(), policy, x.state);
     graph.node("Identity", {policy_.run(b, in, 0, policy_.layers())}, {}, {output});
   }
 
@@ -256,22 +292,73 @@ class TorchPolicy final : public Policy<float> {
   void see_shared() {
     if (shared_ == 0) return;
     const torch::AutoGradMode gradients(learns());
-    trunk_backend_.emplace(policy_.tensors());
-    trunk_ = policy_.run(*trunk_backend_, input(Part::kPolicy, rows_), 0, shared_);
+    TorchMemory memory = memory_of(Part::kPolicy, rows_);
+    trunk_backend_.emplace(policy_.tensors(), &memory);
+    trunk_ = policy_.run(*trunk_backend_, input(Part::kPolicy, 0, rows_), 0, shared_);
+    after_ = memory.after;
   }
 
-  NetworkInput<Tensor> input(Part part, std::size_t rows) const {
+  // Of rows [begin, begin + rows).
+  NetworkInput<Tensor> input(Part part, std::size_t begin, std::size_t rows) const {
     NetworkInput<Tensor> in;
     const auto width = static_cast<std::int64_t>(network(part).floats_read());
-    if (part == Part::kCritic && shared_ > 0) in.floats.push_back(first_rows(trunk_, rows).detach());
+    if (part == Part::kCritic && shared_ > 0) in.floats.push_back(some_rows(trunk_, begin, rows).detach());
     const std::int64_t first = part == Part::kCritic ? static_cast<std::int64_t>(spec_.observation_size) - width : 0;
-    if (width > 0) in.floats.push_back(first_rows(floats_, rows).narrow(1, first, width));
-    for (const Tensor& x : raw_) in.raw.push_back(first_rows(x, rows));
+    if (width > 0) in.floats.push_back(some_rows(floats_, begin, rows).narrow(1, first, width));
+    for (const Tensor& x : raw_) in.raw.push_back(some_rows(x, begin, rows));
     return in;
+  }
+
+  // Null: that of before an episode.
+  void see_state(const float* state) {
+    if (!spec_.has_memory()) return;
+    const std::size_t count = sequences_.empty() ? rows_ : sequences_.size();
+    state_ = torch::zeros({static_cast<std::int64_t>(count), static_cast<std::int64_t>(spec_.state_size())});
+    if (state) std::copy_n(state, state_.numel(), state_.data_ptr<float>());
+  }
+
+  // What a part's recurrent layer is told of the first `rows` rows.
+  TorchMemory memory_of(Part part, std::size_t rows) const {
+    if (!network(part).remembers()) return {};
+    TorchMemory memory{before_sequences(part)};
+    if (sequences_.empty()) return memory;
+    std::vector<std::vector<std::int64_t>> all(sequences_.size());
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      const Sequence& s = sequences_[i];
+      for (std::size_t r = s.begin; r < s.begin + s.length; ++r) all[i].push_back(static_cast<std::int64_t>(r));
+      if (s.after < rows) all[i].push_back(static_cast<std::int64_t>(s.after));
+    }
+    memory.packed = pack(all);
+    return memory;
+  }
+
+  // The state after the contexts. No gradient goes back beyond it.
+  Tensor before_sequences(Part part) const {
+    const torch::NoGradGuard none;
+    const std::int64_t size = spec_.options.memory_size;
+    TorchMemory memory{state_.narrow(1, part == Part::kPolicy ? 0 : size, size)};
+    std::size_t begin = Sequence::kNone, end = 0;
+    for (const Sequence& s : sequences_) {
+      if (s.context == 0) continue;
+      begin = std::min(begin, s.context_begin);
+      end = std::max(end, s.context_begin + s.context);
+    }
+    if (end == 0) return memory.state;
+    std::vector<std::vector<std::int64_t>> all(sequences_.size());
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      const Sequence& s = sequences_[i];
+      for (std::size_t r = 0; r < s.context; ++r)
+        all[i].push_back(static_cast<std::int64_t>(s.context_begin - begin + r));
+    }
+    memory.packed = pack(all);
+    TorchNetworks b(network(part).tensors(), &memory);
+    network(part).run(b, input(part, begin, end - begin), 0, 0);
+    return memory.after;
   }
 
   static void backward(const TorchNetwork& network, const Tensor& output, const float* d_output,
                        std::span<float> gradient) {
+    stay_on_this_thread();
     const Tensor d = torch::from_blob(const_cast<float*>(d_output), output.sizes());
     const std::vector<Tensor> leaves(network.tensors().begin(), network.tensors().end());
     copy_gradients(network.layout(), torch::autograd::grad({output}, leaves, {d}), gradient);
@@ -292,6 +379,8 @@ class TorchPolicy final : public Policy<float> {
   Tensor floats_;                               // the same
   std::vector<Tensor> raw_;                     // [fields] of [rows, ...]
   std::optional<TorchNetworks> trunk_backend_;  // where the layers that both read have ended
+  std::vector<Sequence> sequences_;             // with memory; none: each row is one
+  Tensor state_, after_;  // [sequences, state_size] before; [rows, memory_size] the policy's after
   Tensor trunk_, outputs_, values_;
   DistributionView<float> view_;
   AlignedVector<float> d_outputs_;  // [learned, outputs]

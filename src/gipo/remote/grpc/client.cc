@@ -1,0 +1,497 @@
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "gipo/core/error.h"
+#include "gipo/core/stop.h"
+#include "gipo/io/bytes.h"
+#include "gipo/io/checksum.h"
+#include "gipo/io/files.h"
+#include "gipo/plan/config_file.h"
+#include "gipo/plan/plan.h"
+#include "gipo/remote/grpc/clock.h"
+#include "gipo/remote/grpc/transport.h"
+#include "gipo/remote/kept_reports.h"
+#include "gipo/remote/names.h"
+#include "gipo/remote/remote.h"
+#include "gipo/run/version.h"
+#include "gipo/train/report_wire.h"
+#include "learner.grpc.pb.h"
+
+namespace gipo {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{50};                           // at the stop, in waits
+constexpr double kShortestPause = 0.05, kLongestPause = 2;  // between attempts, in seconds
+constexpr double kCallSeconds = 10;                         // that Open may take
+constexpr double kFarewellSeconds = 5;                      // for what is left to be handed over
+constexpr double kLongestUnreported = 0.05;
+
+std::string own_name() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  std::string name = fmt::format("{:.48}-{}", host, getpid());
+  if (!actor_name_fault(name).empty()) name = fmt::format("actor-{}", getpid());
+  return name;
+}
+
+std::chrono::system_clock::time_point in_seconds(double seconds) {
+  return std::chrono::system_clock::now() + milliseconds(static_cast<std::int64_t>(1000 * seconds));
+}
+
+// Whether the learner has said no: it would again.
+bool refusal(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::FAILED_PRECONDITION:
+    case grpc::PERMISSION_DENIED:
+    case grpc::UNAUTHENTICATED:
+    case grpc::INVALID_ARGUMENT:
+    case grpc::UNIMPLEMENTED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// A line for each report: when it was made, received and saved. For whoever counts what became of each step.
+class Ledger {
+ public:
+  explicit Ledger(const std::string& path) {
+    if (path.empty()) return;
+    file_.open(path, std::ios::app);
+    if (!file_) throw Error(fmt::format("--ledger {}: it cannot be written", path));
+  }
+  void made(const ActorReport& report) {
+    if (!file_.is_open()) return;
+    std::string segments;
+    for (const Segment& s : report.segments) {
+      segments += fmt::format("{}[{},{},{}]", segments.empty() ? "" : ",", s.actor, s.sequence, s.length);
+    }
+    file_ << fmt::format(R"({{"made":{},"actor":{},"incarnation":{},"steps":{},"segments":[{}]}})", report.sequence,
+                         report.actor, report.incarnation, report.steps, segments)
+          << std::endl;
+    actor_ = report.actor;
+    incarnation_ = report.incarnation;
+  }
+  // Sequences below `next`.
+  void reached(const char* what, std::uint64_t next) {
+    if (!file_.is_open()) return;
+    file_ << fmt::format(R"({{"{}":{},"actor":{},"incarnation":{}}})", what, next, actor_, incarnation_) << std::endl;
+  }
+
+ private:
+  std::ofstream file_;
+  std::uint64_t actor_ = 0, incarnation_ = 0;
+};
+
+// The actor's thread calls the public functions; a link thread sends and reconnects; two more read what comes.
+class Client final : public RemoteLearner {
+ public:
+  Client(const ConnectOptions& options, const Stop& stop)
+      : options_(options),
+        stop_(stop),
+        address_(parse_host_port(options.address, "the address")),
+        ledger_(options.ledger),
+        kept_(options.most_kept_bytes) {
+    if (!options.name.empty()) {
+      if (const std::string fault = actor_name_fault(options.name); !fault.empty()) {
+        throw Error(fmt::format("--name {} is not accepted: {}", options.name, fault));
+      }
+    }
+    request_.set_protocol(kProtocol);
+    request_.set_version(version());
+    request_.set_name(options.name.empty() && options.certificates.empty() ? own_name() : options.name);
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+    arguments.SetMaxReceiveMessageSize(kLongestConfig);
+    stub_ = wire::Learner::NewStub(
+        grpc::CreateCustomChannel(address_.text(), channel_credentials(options.certificates, address_), arguments));
+  }
+  ~Client() override { close(); }
+
+  std::string ask() override {
+    wire::OpenRequest request = request_;
+    request.clear_agreement();
+    forget_place(request);
+    return open(request).config();
+  }
+
+  RemotePlace join(const std::string& agreement) override {
+    close();
+    request_.set_agreement(agreement);
+    forget_place(request_);
+    const wire::OpenReply reply = open(request_);
+    const LoadedConfig loaded = parse_config(reply.config(), "the learner's config");
+    set_weights_shape(make_plan(loaded));
+    {
+      const std::lock_guard lock(mutex_);
+      kept_ = KeptReports(options_.most_kept_bytes);
+      take_place(reply);
+      credit_ = 0;
+      grants_.clear();
+      end_.reset();
+      error_ = nullptr;
+      newest_.reset();
+      closing_ = false;
+      farewell_.clear();
+      report_rounds_ = std::max<std::uint32_t>(reply.report_rounds(), 1);
+      reported_at_ = seconds_now();
+      rounds_ = 0;
+    }
+    link_ = std::thread([this] { keep_linked(); });
+    std::unique_lock lock(mutex_);
+    while (!newest_ && !over()) wait(lock);
+    if (error_) std::rethrow_exception(error_);
+    return {reply.place(), reply.incarnation(), {reply.first_episode().begin(), reply.first_episode().end()}};
+  }
+
+  std::shared_ptr<const Weights> newest() override {
+    const std::lock_guard lock(mutex_);
+    if (!newest_) throw Interrupted();
+    return newest_;
+  }
+
+  std::optional<std::int64_t> begin(std::int64_t steps) override {
+    std::unique_lock lock(mutex_);
+    round_ = steps;
+    while (credit_ < steps && !over()) wait(lock);
+    if (over()) return std::nullopt;
+    credit_ -= steps;
+    ++rounds_;
+    Grant& grant = grants_.front();
+    const std::int64_t before = grant.env_steps;
+    grant.env_steps += steps;
+    grant.steps -= steps;
+    if (grant.steps <= 0) grants_.pop_front();
+    return before;
+  }
+  void end(std::int64_t, std::int64_t) override {}  // the report says it
+
+  bool due() override {
+    const std::lock_guard lock(mutex_);
+    return rounds_ >= report_rounds_ || credit_ < round_ || seconds_now() - reported_at_ > kLongestUnreported;
+  }
+
+  void take(const ActorReport& report) override {
+    encode_report(report, writer_);
+    std::unique_lock lock(mutex_);
+    ledger_.made(report);
+    while (kept_.full() && !over()) wait(lock);
+    kept_.add({report.sequence, report.steps, writer_.bytes()});
+    rounds_ = 0;
+    reported_at_ = seconds_now();
+    changed_.notify_all();
+  }
+
+  End leave(const std::string& failure) override {
+    {
+      std::unique_lock lock(mutex_);
+      farewell_ = failure;
+      const double until = seconds_now() + kFarewellSeconds;
+      if (!failure.empty()) changed_.notify_all();
+      while (!end_ && !error_ && seconds_now() < until && !(kept_.all_received() && farewell_.empty())) {
+        changed_.wait_for(lock, kLook);
+      }
+    }
+    close();
+    if (error_) std::rethrow_exception(error_);
+    return end_.value_or(End::kStopped);
+  }
+
+ private:
+  struct Grant {
+    std::int64_t env_steps = 0, steps = 0;
+  };
+
+  // With the lock held.
+  bool over() const { return end_.has_value() || error_ || stop_.requested(); }
+  void wait(std::unique_lock<std::mutex>& lock) { changed_.wait_for(lock, kLook); }
+
+  static void forget_place(wire::OpenRequest& request) {
+    request.clear_run();
+    request.clear_place();
+    request.clear_incarnation();
+    request.clear_kept_steps();
+  }
+  void take_place(const wire::OpenReply& reply) {
+    key_ = reply.key();
+    request_.set_run(reply.run());
+    request_.set_place(reply.place());
+    request_.set_incarnation(reply.incarnation());
+    kept_.go_back(reply.received(), reply.saved());
+  }
+
+  // One attempt.
+  grpc::Status try_open(const wire::OpenRequest& request, wire::OpenReply& reply) {
+    grpc::ClientContext context;
+    context.set_deadline(in_seconds(kCallSeconds));
+    return stub_->Open(&context, request, &reply);
+  }
+
+  // Until it is answered, on the actor's thread.
+  wire::OpenReply open(const wire::OpenRequest& request) {
+    const double begun = seconds_now();
+    double pause = kShortestPause;
+    std::string told;
+    while (true) {
+      throw_if_requested(&stop_);
+      wire::OpenReply reply;
+      const grpc::Status status = try_open(request, reply);
+      if (status.ok()) return reply;
+      if (refusal(status.error_code())) throw Error(in_words(status));
+      const std::string why = in_words(status);
+      if (seconds_now() - begun > options_.wait_seconds) {
+        throw RunError(fmt::format("{}; given up after {:g} s (--wait)", why, options_.wait_seconds));
+      }
+      if (why != std::exchange(told, why)) options_.say(fmt::format("{}; trying again", why));
+      rest(pause);
+    }
+  }
+
+  std::string in_words(const grpc::Status& status) const {
+    const std::string& text = status.error_message();
+    if (status.error_code() == grpc::UNAVAILABLE || status.error_code() == grpc::DEADLINE_EXCEEDED) {
+      return fmt::format("learner at {} does not answer: {}", address_.text(), text);
+    }
+    return fmt::format("learner at {}: {}", address_.text(), text);
+  }
+
+  // Twice as long each time, and each actor for another time: they must not all come back at once.
+  void rest(double& pause) {
+    const double until = seconds_now() + pause * std::uniform_real_distribution(0.5, 1.0)(jitter_);
+    pause = std::min(2 * pause, kLongestPause);
+    std::unique_lock lock(mutex_);
+    while (seconds_now() < until && !stop_.requested() && !closing_) wait(lock);
+  }
+
+  // The link thread: streams, until they break, then opens again and goes on.
+  void keep_linked() {
+    double pause = kShortestPause, lost_at = 0;
+    while (true) {
+      const double begun = seconds_now();
+      const grpc::Status status = stream();
+      if (seconds_now() - begun > 5) pause = kShortestPause;
+      {
+        const std::lock_guard lock(mutex_);
+        if (closing_ || !settle(status)) return;
+      }
+      lost_at = seconds_now();
+      options_.say(fmt::format("{}; trying again", in_words(status)));
+      while (true) {
+        rest(pause);
+        wire::OpenRequest request;
+        {
+          const std::lock_guard lock(mutex_);
+          if (closing_) return;
+          request_.set_kept_steps(kept_.steps());
+          request = request_;
+        }
+        wire::OpenReply reply;
+        const grpc::Status opened = try_open(request, reply);
+        const std::lock_guard lock(mutex_);
+        if (opened.ok()) {
+          take_place(reply);
+          ledger_.reached("resumed", reply.received());
+          grants_.clear();
+          credit_ = 0;
+          break;
+        }
+        if (!settle(opened)) return;
+        if (seconds_now() - lost_at > options_.wait_seconds) {
+          return fail(std::make_exception_ptr(
+              RunError(fmt::format("{}; given up after {:g} s (--wait)", in_words(opened), options_.wait_seconds))));
+        }
+      }
+    }
+  }
+
+  // With the lock held. Whether the connection is worth another attempt.
+  bool settle(const grpc::Status& status) {
+    const grpc::StatusCode code = status.error_code();
+    if (code == grpc::OUT_OF_RANGE) {
+      end_ = End::kFinished;
+    } else if (code == grpc::NOT_FOUND || code == grpc::ABORTED) {
+      end_ = End::kReplaced;
+    } else if (refusal(code) || status.error_message().find("larger than max") != std::string::npos) {
+      fail(std::make_exception_ptr(Error(in_words(status))));
+      return false;
+    } else {
+      return true;
+    }
+    changed_.notify_all();
+    return false;
+  }
+  void fail(std::exception_ptr error) {
+    error_ = std::move(error);
+    changed_.notify_all();
+  }
+
+  // Until the stream is over; how it ended.
+  grpc::Status stream() {
+    grpc::ClientContext push_context, weights_context;
+    for (grpc::ClientContext* context : {&push_context, &weights_context}) context->AddMetadata(kKeyMetadata, key_);
+    broken_ = false;
+    const auto push = stub_->Push(&push_context);
+    const auto weights = stub_->Weights(&weights_context, wire::WeightsRequest());
+    std::thread replies([&] { read_replies(*push); });
+    std::thread newer([&] { read_weights(*weights); });
+    send_reports(*push);
+    push->WritesDone();
+    {
+      // The learner ends its half when ours is over.
+      std::unique_lock lock(mutex_);
+      const double until = seconds_now() + 1;
+      while (!broken_ && seconds_now() < until) wait(lock);
+    }
+    weights_context.TryCancel();
+    if (!broken_) push_context.TryCancel();
+    replies.join();
+    newer.join();
+    return push->Finish();
+  }
+
+  void send_reports(grpc::ClientReaderWriter<wire::PushRequest, wire::PushReply>& push) {
+    wire::PushRequest request;
+    std::unique_lock lock(mutex_);
+    while (!broken_) {
+      if (const KeptReports::Report* report = kept_.next()) {
+        request.set_report(report->bytes);
+        kept_.sent();
+      } else if (!farewell_.empty()) {
+        request.Clear();
+        request.set_failure(std::exchange(farewell_, {}));
+        changed_.notify_all();
+      } else if (closing_) {
+        return;
+      } else {
+        changed_.wait(lock);
+        continue;
+      }
+      lock.unlock();
+      const bool written = push.Write(request);
+      lock.lock();
+      if (!written) return;
+    }
+  }
+
+  void read_replies(grpc::ClientReaderWriter<wire::PushRequest, wire::PushReply>& push) {
+    wire::PushReply reply;
+    while (push.Read(&reply)) {
+      const std::lock_guard lock(mutex_);
+      kept_.received(reply.received());
+      kept_.saved(reply.saved());
+      if (reply.received() > 0) ledger_.reached("received", reply.received());
+      if (reply.saved() > saved_) ledger_.reached("saved", saved_ = reply.saved());
+      if (reply.steps() > 0) {
+        grants_.push_back({reply.env_steps(), reply.steps()});
+        credit_ += reply.steps();
+      }
+      changed_.notify_all();
+    }
+    const std::lock_guard lock(mutex_);
+    broken_ = true;
+    changed_.notify_all();
+  }
+
+  void set_weights_shape(const Plan& plan) {
+    shape_ = empty_weights(plan.model);
+    if (plan.config.advantage.mode != AdvantageMode::kStored) shape_.critic.clear();
+    ByteWriter out;
+    shape_.save(out);
+    weights_bytes_ = out.bytes().size();
+  }
+
+  // A whole one at a time; one that does not fit together is left out, and the next will do.
+  void read_weights(grpc::ClientReader<wire::WeightsReply>& weights) {
+    wire::WeightsReply reply;
+    std::string bytes;
+    while (weights.Read(&reply)) {
+      if (reply.size() != weights_bytes_) break;
+      if (reply.offset() == 0) bytes.clear();
+      if (reply.offset() != bytes.size() || reply.part().size() > reply.size() - bytes.size()) continue;
+      bytes += reply.part();
+      if (bytes.size() < reply.size() || crc32c(bytes) != reply.crc()) continue;
+      auto next = std::make_shared<Weights>(shape_);
+      ByteReader in(bytes);
+      next->load(in);
+      const std::lock_guard lock(mutex_);
+      newest_ = std::move(next);
+      changed_.notify_all();
+    }
+  }
+
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_all();
+    if (link_.joinable()) link_.join();
+  }
+
+  const ConnectOptions options_;
+  const Stop& stop_;
+  const HostPort address_;
+  std::unique_ptr<wire::Learner::Stub> stub_;
+  wire::OpenRequest request_;
+  ByteWriter writer_;
+  std::minstd_rand jitter_{std::random_device{}()};
+  Weights shape_;
+  std::size_t weights_bytes_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Ledger ledger_;
+  KeptReports kept_;
+  std::uint64_t saved_ = 0;
+  std::string key_, farewell_;
+  std::deque<Grant> grants_;
+  std::int64_t credit_ = 0, round_ = 1;
+  std::uint32_t rounds_ = 0, report_rounds_ = 1;  // since the last report; in one, at most
+  double reported_at_ = 0;
+  std::shared_ptr<const Weights> newest_;
+  std::optional<End> end_;
+  std::exception_ptr error_;
+  bool closing_ = false, broken_ = false;
+  std::thread link_;
+};
+
+}  // namespace
+
+std::unique_ptr<RemoteLearner> connect_to_learner(const ConnectOptions& options, const Stop& stop) {
+  return std::make_unique<Client>(options, stop);
+}
+
+std::string remote_status(const ConnectOptions& options) {
+  const HostPort address = parse_host_port(options.address, "the address");
+  const auto stub =
+      wire::Learner::NewStub(grpc::CreateChannel(address.text(), channel_credentials(options.certificates, address)));
+  grpc::ClientContext context;
+  context.set_deadline(in_seconds(kCallSeconds));
+  wire::StatusReply reply;
+  if (const grpc::Status status = stub->Status(&context, wire::StatusRequest(), &reply); !status.ok()) {
+    throw RunError(fmt::format("learner at {}: {}", address.text(), status.error_message()));
+  }
+  return reply.json();
+}
+
+}  // namespace gipo

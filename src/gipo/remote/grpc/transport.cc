@@ -1,0 +1,49 @@
+#include "gipo/remote/grpc/transport.h"
+
+#include <fmt/format.h>
+
+#include "gipo/core/error.h"
+#include "gipo/io/files.h"
+#include "gipo/remote/names.h"
+
+namespace gipo {
+namespace {
+
+constexpr std::uint64_t kMostPem = 1 << 20;
+
+void need_loopback(const HostPort& address, const char* what) {
+  if (address.loopback()) return;
+  throw Error(fmt::format(
+      "{} {} is not accepted without --certs: only this machine (127.0.0.1, ::1, localhost) may be spoken to in the "
+      "clear; `gipo certs DIR` makes certificates",
+      what, address.text()));
+}
+
+grpc::SslCredentialsOptions client_files(const std::string& folder) {
+  return {read_file(folder + "/ca.crt", kMostPem), read_file(folder + "/actor.key", kMostPem),
+          read_file(folder + "/actor.crt", kMostPem)};
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::string& folder, const HostPort& address) {
+  if (folder.empty()) {
+    need_loopback(address, "--listen");
+    return grpc::InsecureServerCredentials();
+  }
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = read_file(folder + "/ca.crt", kMostPem);
+  options.pem_key_cert_pairs.push_back(
+      {read_file(folder + "/learner.key", kMostPem), read_file(folder + "/learner.crt", kMostPem)});
+  return grpc::SslServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const std::string& folder, const HostPort& address) {
+  if (folder.empty()) {
+    need_loopback(address, "the address");
+    return grpc::InsecureChannelCredentials();
+  }
+  return grpc::SslCredentials(client_files(folder));
+}
+
+}  // namespace gipo

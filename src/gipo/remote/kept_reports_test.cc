@@ -1,0 +1,81 @@
+#include "gipo/remote/kept_reports.h"
+
+#include <gtest/gtest.h>
+
+namespace gipo {
+namespace {
+
+KeptReports with(std::uint64_t count, std::size_t most = 1000) {
+  KeptReports kept(most);
+  for (std::uint64_t i = 0; i < count; ++i) kept.add({i, 4, std::string(10, 'x')});
+  return kept;
+}
+
+void send_all(KeptReports& kept) {
+  while (kept.next()) kept.sent();
+}
+
+TEST(KeptReports, SendsInOrderAndForgetsWhatIsSaved) {
+  KeptReports kept = with(3);
+  ASSERT_TRUE(kept.next());
+  EXPECT_EQ(kept.next()->sequence, 0u);
+  kept.sent();
+  EXPECT_EQ(kept.next()->sequence, 1u);
+  send_all(kept);
+  EXPECT_EQ(kept.next(), nullptr);
+  EXPECT_FALSE(kept.all_received());
+  kept.received(3);
+  EXPECT_TRUE(kept.all_received());
+  EXPECT_EQ(kept.steps(), 12);  // a learner that is killed needs them again
+  kept.saved(2);
+  EXPECT_EQ(kept.steps(), 4);
+}
+
+TEST(KeptReports, ALearnerThatWasStartedAgainGetsWhatItHadNotSaved) {
+  KeptReports kept = with(5);
+  send_all(kept);
+  kept.received(4);
+  kept.go_back(2, 2);
+  ASSERT_TRUE(kept.next());
+  EXPECT_EQ(kept.next()->sequence, 2u);
+  EXPECT_EQ(kept.steps(), 12);
+}
+
+TEST(KeptReports, AfterABreakAloneOnlyTheRestIsSentAndTheUnsavedIsKept) {
+  KeptReports kept = with(5);
+  send_all(kept);
+  kept.go_back(4, 1);
+  ASSERT_TRUE(kept.next());
+  EXPECT_EQ(kept.next()->sequence, 4u);
+  EXPECT_EQ(kept.steps(), 16);
+}
+
+TEST(KeptReports, BeyondItsBoundTheReceivedLeaveAndTheOthersStay) {
+  KeptReports kept = with(4, 40);
+  EXPECT_TRUE(kept.full());  // nothing of it was received
+  send_all(kept);
+  kept.received(2);
+  EXPECT_FALSE(kept.full());
+  kept.add({4, 4, std::string(10, 'x')});
+  EXPECT_EQ(kept.let_go(), 1u);
+  EXPECT_EQ(kept.bytes(), 40u);
+  EXPECT_EQ(kept.next()->sequence, 4u);
+  kept.add({5, 4, std::string(10, 'x')});
+  kept.add({6, 4, std::string(10, 'x')});
+  EXPECT_EQ(kept.let_go(), 2u);
+  EXPECT_EQ(kept.bytes(), 50u);  // what was not received never leaves
+  EXPECT_TRUE(kept.full());
+}
+
+TEST(KeptReports, AnOldAcknowledgementTakesNothingBack) {
+  KeptReports kept = with(3);
+  send_all(kept);
+  kept.received(3);
+  kept.received(1);
+  EXPECT_TRUE(kept.all_received());
+  kept.saved(0);
+  EXPECT_EQ(kept.steps(), 12);
+}
+
+}  // namespace
+}  // namespace gipo
