@@ -33,7 +33,8 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-emulated fuzz \
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-cluster test-emulated \
+  fuzz \
   bench peers docs wheels lint format clean
 
 help:  ## this list
@@ -78,6 +79,12 @@ test-torch:  ## tests of the backend torch; installs libtorch
 	$(call build,torch)
 	@ctest --preset torch -j $(JOBS)
 	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_spaces.py tests/test_export.py
+
+test-cluster:  ## tests of learners and actors as separate programs; installs gRPC
+	@scripts/setup.sh --cluster
+	$(call build,cluster)
+	@ctest --preset cluster -j $(JOBS) -R 'Remote|Places|KeptReports|Agreement|Actor|Async|Arrival'
+	@GIPO_BUILD_DIR=build/cluster $(PYTHON) -m pytest tests/test_cluster.py tests/test_cluster_security.py
 
 test-emulated: setup  ## unit tests for the other processor, aarch64 or x86-64, in an emulator
 	@tests/emulated.sh

@@ -18,8 +18,8 @@
 #include "gipo/io/bytes.h"
 #include "gipo/io/checksum.h"
 #include "gipo/io/files.h"
-#include "gipo/plan/config_file.h"
 #include "gipo/plan/plan.h"
+#include "gipo/remote/agreement.h"
 #include "gipo/remote/grpc/clock.h"
 #include "gipo/remote/grpc/transport.h"
 #include "gipo/remote/kept_reports.h"
@@ -135,13 +135,12 @@ class Client final : public RemoteLearner {
     return open(request).config();
   }
 
-  RemotePlace join(const std::string& agreement) override {
+  RemotePlace join(const Plan& plan) override {
     close();
-    request_.set_agreement(agreement);
+    request_.set_agreement(agreement_of(plan));
     forget_place(request_);
+    set_weights_shape(plan);
     const wire::OpenReply reply = open(request_);
-    const LoadedConfig loaded = parse_config(reply.config(), "the learner's config");
-    set_weights_shape(make_plan(loaded));
     {
       const std::lock_guard lock(mutex_);
       kept_ = KeptReports(options_.most_kept_bytes);
@@ -353,7 +352,14 @@ class Client final : public RemoteLearner {
     const auto push = stub_->Push(&push_context);
     const auto weights = stub_->Weights(&weights_context, wire::WeightsRequest());
     std::thread replies([&] { read_replies(*push); });
-    std::thread newer([&] { read_weights(*weights); });
+    std::thread newer([&] {
+      read_weights(*weights);
+      // Where only these have ended, an actor must not go on with old ones.
+      std::unique_lock lock(mutex_);
+      const double until = seconds_now() + 1;
+      while (!broken_ && !closing_ && seconds_now() < until) wait(lock);
+      if (!broken_ && !closing_) push_context.TryCancel();
+    });
     send_reports(*push);
     push->WritesDone();
     {
