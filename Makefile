@@ -33,9 +33,8 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-cluster test-emulated \
-  fuzz \
-  bench peers docs wheels lint format clean
+.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-cluster \
+  test-emulated fuzz bench peers docs wheels lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'

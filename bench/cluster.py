@@ -20,8 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = {
-    "CartPole-v1": ["classic/stale", "--set", "learner.updates=20000"],
-    "HalfCheetah-v5": ["mujoco/stale", "--set", "env.id=HalfCheetah-v5", "--set", "learner.updates=3000"],
+    "CartPole-v1": ["classic/stale", "--set", "learner.updates=10000"],
+    "HalfCheetah-v5": ["mujoco/stale", "--set", "env.id=HalfCheetah-v5", "--set", "learner.updates=2000"],
 }
 COMMON = ["--set", "run.mode=async", "--set", "checkpoint.every_updates=0", "--set", "eval.episodes=1"]
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
+#include <learner.grpc.pb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +28,6 @@
 #include "gipo/remote/remote.h"
 #include "gipo/run/version.h"
 #include "gipo/train/report_wire.h"
-#include "learner.grpc.pb.h"
 
 namespace gipo {
 namespace {
@@ -114,17 +114,8 @@ class Client final : public RemoteLearner {
     request_.set_protocol(kProtocol);
     request_.set_version(version());
     request_.set_name(options.name.empty() && options.certificates.empty() ? own_name() : options.name);
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-    arguments.SetMaxReceiveMessageSize(kLongestConfig);
-    stub_ = wire::Learner::NewStub(
-        grpc::CreateCustomChannel(address_.text(), channel_credentials(options.certificates, address_), arguments));
+    credentials_ = channel_credentials(options.certificates, address_);
+    connect();
   }
   ~Client() override { close(); }
 
@@ -239,11 +230,26 @@ class Client final : public RemoteLearner {
     kept_.go_back(reply.received(), reply.saved());
   }
 
+  // A channel of its own for each attempt: gRPC makes a connection only while a call waits for it, so that one that is
+  // left alone between attempts never gets through its handshake.
+  void connect() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetMaxReceiveMessageSize(kLongestConfig);
+    stub_ = wire::Learner::NewStub(grpc::CreateCustomChannel(address_.text(), credentials_, arguments));
+  }
+
   // One attempt.
   grpc::Status try_open(const wire::OpenRequest& request, wire::OpenReply& reply) {
     grpc::ClientContext context;
     context.set_deadline(in_seconds(kCallSeconds));
-    return stub_->Open(&context, request, &reply);
+    const grpc::Status status = stub_->Open(&context, request, &reply);
+    if (!status.ok()) connect();
+    return status;
   }
 
   // Until it is answered, on the actor's thread.
@@ -294,6 +300,7 @@ class Client final : public RemoteLearner {
         if (closing_ || !settle(status)) return;
       }
       lost_at = seconds_now();
+      connect();
       options_.say(fmt::format("{}; trying again", in_words(status)));
       while (true) {
         rest(pause);
@@ -457,6 +464,7 @@ class Client final : public RemoteLearner {
   const ConnectOptions options_;
   const Stop& stop_;
   const HostPort address_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::unique_ptr<wire::Learner::Stub> stub_;
   wire::OpenRequest request_;
   ByteWriter writer_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <learner.grpc.pb.h>
+
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -15,7 +17,6 @@
 #include "gipo/remote/places.h"
 #include "gipo/remote/remote.h"
 #include "gipo/train/report_wire.h"
-#include "learner.grpc.pb.h"
 
 namespace gipo {
 
