@@ -12,7 +12,6 @@
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
 #include "gipo/plan/memory.h"
-#include "gipo/remote/agreement.h"
 #include "gipo/run/first_weights.h"
 #include "gipo/run/resume.h"
 #include "gipo/train/actor.h"
@@ -100,7 +99,7 @@ int actor(const ActorArguments& a) {
       LoadedConfig loaded = parse_config(learner->ask(), "config of the learner at " + a.address);
       for (const std::string& assignment : a.overrides) apply_host_option(loaded, assignment);
       const Plan plan = make_plan(loaded);
-      const RemotePlace place = learner->join(agreement_of(plan));
+      const RemotePlace place = learner->join(plan);
       if (stop.requested()) return kInterrupted;
       options.say(fmt::format("{}: actor at place {}, incarnation {}, {} environments of {}", plan.name, place.index,
                               place.incarnation, plan.envs_per_actor, plan.env.id));
