@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+import tomllib
 
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 import gipo as library
 from gipo import zoo_check
@@ -79,3 +81,50 @@ def test_quick_tasks_have_a_goal_and_a_measured_time():
     quick = zoo_check.chosen(zoo, [], False)
     assert 0 < len(quick) < len(zoo) == len(zoo_check.chosen(zoo, [], True))
     assert all(entry["goal"] is not None and entry["measured"]["cpu_seconds"] for entry in quick)
+
+
+def test_settings_are_chosen_for_an_environment_without_a_config(gipo):
+    (gipo.folder / "tiny.py").write_text(TINY_REWARDS)
+    words = ["--env", "python:tiny.py:Tiny", "--env-steps", "3000", "--name", "mine"]
+    done = gipo("train", *words)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr[: done.stderr.index("\nmine: ")].splitlines()
+    assert said[0].startswith("No config was given: settings were chosen for python:tiny.py:Tiny")
+    assert [line.split()[0] for line in said[1:]] == ["env.count", "policy.hidden", "env.reward_scale"]
+    folder = gipo.folder / "runs" / "mine"
+    config = tomllib.loads((folder / "config.toml").read_text())
+    # Rewards of 0.001 in episodes of 10 steps: returns of about 0.006.
+    assert config["env"]["reward_scale"] == 1000 and config["policy"]["hidden"] == [128, 128]
+    assert "random actions have discounted returns of about 0.006" in (folder / "log.txt").read_text()
+    # What is given stays, and nothing is said of it.
+    shown = json.loads(gipo("train", *words, "--set", "env.reward_scale=5", "--dry-run", "--json").stdout)
+    assert tomllib.loads(shown["config"])["env"]["reward_scale"] == 5
+    assert not any("reward_scale" in line for line in shown["chosen"])
+    unknown = gipo("train", "--env", "NoSuch-v1")
+    assert unknown.returncode == 2 and "--env: env.id: environment NoSuch-v1 is not known" in unknown.stderr
+
+
+TINY_REWARDS = """
+import gymnasium, numpy as np
+
+class Tiny(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (100,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(100, np.float32), {}
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(100, np.float32), 0.001, self.steps == 10, False, {}
+"""
+
+
+def test_python_chooses_settings_too(tmp_path, capfd):
+    arguments = {"env_steps": 3000, "run__dir": str(tmp_path), "eval__episodes": 1}
+    run = library.train(CartPoleEnv, name="own", **arguments)
+    assert "No config was given: settings were chosen for" in capfd.readouterr().err
+    assert run.config["env"]["count"] == 8 and run.config["surrogate"]["centre"] == "proximal"
+    known = library.train(env="CartPole-v1", name="known", progress=False, **arguments)
+    same = library.train("zoo/CartPole-v1", name="same", progress=False, **arguments)
+    assert known.summary["fingerprint"] == same.summary["fingerprint"]

@@ -33,7 +33,7 @@ class Trainer:
     """Trains a policy on an environment: `learn`, `predict`, `evaluate`, `save` and `load`.
 
     env: as `gipo.train` takes it: an id, a class, a function, an environment.
-    config: a preset by its name, a TOML file or a dictionary.
+    config: a preset by its name, a TOML file or a dictionary; "auto": the settings are chosen for the environment.
     seed: of the run. name: of its folder; None: a free one that begins with the name of the environment.
     progress: show a line on stderr. options: as `gipo.train` takes them: surrogate__sigma=0.5.
     """
@@ -41,7 +41,7 @@ class Trainer:
     def __init__(
         self,
         env: Any = None,
-        config: str | PathLike[str] | Mapping[str, Any] | None = "classic/stale",
+        config: str | PathLike[str] | Mapping[str, Any] | None = "auto",
         *,
         seed: int = 1,
         name: str | None = None,

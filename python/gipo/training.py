@@ -157,8 +157,10 @@ def train(
     """Trains a policy and returns its run folder.
 
     config: a preset by its name ("classic/stale", `gipo.presets()`), a TOML file, or a dictionary with its keys, nested
-        or with dots; None: the defaults.
-    env: the task: an id, an environment class or a function that makes one, or an environment.
+        or with dots. "auto", and None where `env` is given: the settings are chosen for the task, and the run says
+        which and why. None without `env`, and {}: the defaults.
+    env: the task: an id, an environment class or a function that makes one, or an environment. It may also stand in the
+        place of `config`: gipo.train(MyEnv).
     callback: called with the figures of every logged update, a line of metrics.jsonl, as gipo.training.Figures.
         It returns None or True to go on, False to end the run, which then makes its last evaluation. Or one of
         gipo.callbacks, or a list of these.
@@ -175,6 +177,10 @@ def train(
     """
     given: dict[str, Any] = {}
     task: Task | None = None
+    if env is None and not isinstance(config, (str, PathLike, Mapping, type(None))):
+        config, env = None, config
+    if config is None and env is not None and not isinstance(env, Mapping):
+        config = "auto"
     keywords, named = flatten(options), flatten({"run.seed": seed, "run.name": name, "learner.env_steps": env_steps})
     if isinstance(config, Mapping):
         given |= flatten(config)

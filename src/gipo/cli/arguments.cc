@@ -114,6 +114,8 @@ void add_training(CLI::App* c, const std::string& typed, TrainArguments& a) {
       {c->add_option("--zoo", a.zoo,
                      "Task of the zoo, with the settings that solve it (gipo list zoo); in place of a config")
            ->excludes("config"),
+       c->add_option("--env", a.env,
+                     "Task; the same as --set env.id=ID. Without a config, the settings are chosen for the task"),
        c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false),
        c->add_option("--seed", a.seed, "Root seed; the same as --set run.seed=N"),
        c->add_option("--env-steps", a.env_steps,

@@ -18,6 +18,7 @@ inline constexpr int kDone = 0, kFailed = 1, kUserMistake = 2, kInterrupted = 13
 struct TrainArguments {
   std::string config;                  // path; empty: defaults alone
   std::string zoo;                     // task whose preset is taken instead
+  std::string env;                     // task; where no config is given, the settings are chosen for it
   std::vector<std::string> overrides;  // --set
   std::optional<std::int64_t> seed, env_steps;
   std::string name;

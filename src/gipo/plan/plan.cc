@@ -12,6 +12,7 @@
 #include "gipo/core/error.h"
 #include "gipo/env/bridge/bridge.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/plan/plan_task.h"
 
 namespace gipo {
 namespace {
@@ -51,9 +52,14 @@ class Planner {
  public:
   explicit Planner(const LoadedConfig& loaded) : c_(loaded.config), origins_(loaded.origins) {}
 
-  Plan make() {
+  Plan make_task() {
     plan_.config = c_;
     set_env();
+    return plan_;
+  }
+
+  Plan make() {
+    make_task();
     check_rewards();
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
     named(c_.learner.device == "cpu" ? "learner.precision" : "learner.device", [&] { check_device(c_.learner); });
@@ -466,6 +472,8 @@ std::size_t evaluated_together(std::int64_t episodes) {
 }
 
 std::size_t evaluation_workers() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+Plan plan_task(const LoadedConfig& loaded) { return Planner(loaded).make_task(); }
 
 Plan make_plan(const LoadedConfig& loaded) { return Planner(loaded).make(); }
 

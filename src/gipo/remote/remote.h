@@ -56,8 +56,8 @@ class RemoteLearner : public WeightSource, public ReportSink, public StepLease {
   // The config of the run. Waits for a learner; throws RunError when none has answered for long, Error where this actor is
   // refused, Interrupted.
   virtual std::string ask() = 0;
-  // agreement: what follows from that config here. Waits for a place and the first weights.
-  virtual RemotePlace join(const std::string& agreement) = 0;
+  // plan: what follows from that config here. Waits for a place and the first weights.
+  virtual RemotePlace join(const Plan& plan) = 0;
   enum class End {
     kFinished,  // the run has ended
     kReplaced,  // the place is another's, or the learner has another run: ask anew

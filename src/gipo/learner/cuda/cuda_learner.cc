@@ -669,7 +669,8 @@ void check_card(const LearnerSetup& setup) {
   constexpr const char* kOthers = "learner.backend = cpu needs none";
   if (setup.model.needs_torch()) {
     throw Error(
-        "learner.backend = cuda has no encoders for images: use learner.backend = torch, or policy.encoder = floats");
+        "learner.backend = cuda has neither encoders for images (policy.encoder) nor policies with a memory "
+        "(policy.memory): use learner.backend = torch");
   }
   if (setup.model.distribution.extra_parameters() > kMostGaussians) {
     throw Error(

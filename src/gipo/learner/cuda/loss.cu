@@ -10,7 +10,6 @@ namespace gipo::cuda {
 namespace {
 
 constexpr int kRowThreads = 256, kRowWarps = kRowThreads / 32;
-constexpr int kGradientThreads = 32 * kRowsPerBlock;  // a warp for each row
 constexpr int kMostLossThreads = 1024;
 constexpr int kAtOnce = 8;  // loads that do not wait for each other
 
@@ -297,16 +296,18 @@ __global__ void __launch_bounds__(kMostLossThreads)
 }
 
 // One warp for each row, kRowsPerBlock rows to a block: derivatives by the outputs and by the log standard deviations.
-__global__ void __launch_bounds__(kGradientThreads)
+__global__ void __launch_bounds__(kRowThreads)
     output_gradient_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o) {
   extern __shared__ float d_log_std[];  // [kRowsPerBlock, extras]
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const float inverse_size = 1.0f / static_cast<float>(o.n);
   const float entropy_coef = o.entropy_coef * inverse_size, kl_coef = o.proximal_coef * inverse_size;
-  const int row = blockIdx.x * kRowsPerBlock + warp;
-  if (row >= o.n) {
-    for (int e = lane; e < o.extras; e += 32) d_log_std[warp * o.extras + e] = 0;
-  } else {
+  for (int within_block = warp; within_block < kRowsPerBlock; within_block += kRowWarps) {
+    const int row = blockIdx.x * kRowsPerBlock + within_block;
+    if (row >= o.n) {
+      for (int e = lane; e < o.extras; e += 32) d_log_std[within_block * o.extras + e] = 0;
+      continue;
+    }
     const std::size_t begin = static_cast<std::size_t>(row) * o.outputs;
     const float* outputs = a.outputs + begin;
     const float* other = o.proximal ? a.average_outputs + begin : nullptr;
@@ -335,12 +336,12 @@ __global__ void __launch_bounds__(kGradientThreads)
         GaussianGradient<float> g = gaussian_gradient(pi, action, d_log_prob, entropy_coef);
         if (other) add_gaussian_kl(gaussian_of(other, a.average_log_std, head), pi, kl_coef, g);
         a.d_outputs[begin + head.output] = g.mean;
-        d_log_std[warp * o.extras + head.extra] = g.log_std;
+        d_log_std[within_block * o.extras + head.extra] = g.log_std;
       }
     }
   }
   __syncthreads();
-  for (int e = threadIdx.x; e < o.extras; e += kGradientThreads) {
+  for (int e = threadIdx.x; e < o.extras; e += kRowThreads) {
     float sum = 0;
     for (int r = 0; r < kRowsPerBlock; ++r) sum += d_log_std[r * o.extras + e];
     a.d_log_std[static_cast<std::size_t>(blockIdx.x) * o.extras + e] = sum;
@@ -384,7 +385,7 @@ void compute_loss(const LossArrays& arrays, const LossOptions& options, cudaStre
 }
 
 void output_gradient(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream) {
-  launch(output_gradient_kernel, row_blocks(options.n), kGradientThreads, log_std_bytes(options), stream,
+  launch(output_gradient_kernel, row_blocks(options.n), kRowThreads, log_std_bytes(options), stream,
          "the derivatives by outputs", arrays, options);
 }
 

@@ -8,7 +8,7 @@
 namespace gipo::cuda {
 namespace {
 
-constexpr int kThreads = 256, kDepth = 32, kStages = 3;  // a stage: so much of k
+constexpr int kThreads = 128, kDepth = 32, kStages = 3;  // a stage: so much of k
 constexpr int kSmallTile = 32, kLargeTile = 64;
 constexpr int kEnoughBlocks = 100;
 
@@ -73,19 +73,19 @@ __device__ inline bool is_wide(const float* from, int ld) {
   return ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
 }
 
-// A factor for the tensor cores, which look at its first ten bits: rounded to these, or with kParts = 2 the first ten and
-// the next. Without the instruction that converts, which is slow; what is not finite stays so.
+__device__ inline std::uint32_t as_tf32(float x) {
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+
+// A factor for the tensor cores: its first ten bits, and with kParts = 2 the next ones.
 template <int kParts>
 struct Factor {
   std::uint32_t parts[kParts];
   __device__ void set(float x) {
-    if constexpr (kParts == 1) {
-      const float scaled = __fmul_rn(x, 8193.0f);  // 2^13 + 1
-      parts[0] = __float_as_uint(__fsub_rn(scaled, __fsub_rn(scaled, x)));
-    } else {
-      parts[0] = __float_as_uint(x) & 0xffffe000u;
-      parts[1] = __float_as_uint(__fsub_rn(x, __uint_as_float(parts[0])));
-    }
+    parts[0] = as_tf32(x);
+    if constexpr (kParts == 2) parts[1] = as_tf32(x - __uint_as_float(parts[0]));
   }
 };
 
@@ -100,16 +100,16 @@ __device__ inline void multiply_add(float* sums, const Factor<kParts> (&x)[4], i
         "r"(y[0].parts[part_y]), "r"(y[1].parts[part_y]));
 }
 
-// The share of a tile of c that a warp has, one of two down and of four across: on the tensor cores, blocks of 16 x 8.
+// The share of a tile of c that a warp has: on the tensor cores, blocks of 16 x 8.
 template <int kTile, int kParts>
 struct TensorSums {
-  static constexpr int kDown = kTile / 2, kAcross = kTile / 4, kRows = kDown / 16, kColumns = kAcross / 8;
+  static constexpr int kHalf = kTile / 2, kRows = kHalf / 16, kColumns = kHalf / 8;
   float sums[kRows][kColumns][4] = {};
 
   template <class TileA, class TileB>
   __device__ void add(const float* a, const float* b) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, place = lane % 4;
-    const int m0 = warp / 4 * kDown + group, n0 = warp % 4 * kAcross + group;
+    const int m0 = warp / 2 * kHalf + group, n0 = warp % 2 * kHalf + group;
 #pragma unroll
     for (int k = 0; k < kDepth; k += 8) {
       Factor<kParts> x[kRows][4], y[kColumns][2];
@@ -125,12 +125,17 @@ struct TensorSums {
         y[j][0].set(TileB::at(b, n0 + 8 * j, k + place));
         y[j][1].set(TileB::at(b, n0 + 8 * j, k + place + 4));
       }
-      // The small products first; sums take turns, since each waits for its last.
-      if constexpr (kParts == 2) {
-        each_sum([&](int i, int j) { multiply_add(sums[i][j], x[i], 1, y[j], 0); });
-        each_sum([&](int i, int j) { multiply_add(sums[i][j], x[i], 0, y[j], 1); });
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) {
+          if constexpr (kParts == 2) {  // the small products first
+            multiply_add(sums[i][j], x[i], 1, y[j], 0);
+            multiply_add(sums[i][j], x[i], 0, y[j], 1);
+          }
+          multiply_add(sums[i][j], x[i], 0, y[j], 0);
+        }
       }
-      each_sum([&](int i, int j) { multiply_add(sums[i][j], x[i], 0, y[j], 0); });
     }
   }
 
@@ -138,20 +143,14 @@ struct TensorSums {
   template <class F>
   __device__ void each(F&& f) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int m0 = warp / 4 * kDown + lane / 4, n0 = warp % 4 * kAcross + lane % 4 * 2;
-    each_sum([&](int i, int j) {
-#pragma unroll
-      for (int q = 0; q < 4; ++q) f(m0 + 16 * i + q / 2 * 8, n0 + 8 * j + q % 2, sums[i][j][q]);
-    });
-  }
-
- private:
-  template <class F>
-  __device__ static void each_sum(F&& f) {
+    const int m0 = warp / 2 * kHalf + lane / 4, n0 = warp % 2 * kHalf + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) f(i, j);
+      for (int j = 0; j < kColumns; ++j) {
+#pragma unroll
+        for (int q = 0; q < 4; ++q) f(m0 + 16 * i + q / 2 * 8, n0 + 8 * j + q % 2, sums[i][j][q]);
+      }
     }
   }
 };
@@ -159,7 +158,7 @@ struct TensorSums {
 // The same in float, for each thread.
 template <int kTile>
 struct FloatSums {
-  static constexpr int kRows = kTile / 16, kColumns = kTile / 16;
+  static constexpr int kRows = kTile / 8, kColumns = kTile / 16;
   float sums[kRows][kColumns] = {};
 
   template <class TileA, class TileB>
@@ -169,7 +168,7 @@ struct FloatSums {
     for (int k = 0; k < kDepth; ++k) {
       float x[kRows], y[kColumns];
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) x[i] = TileA::at(a, m0 + 16 * i, k);
+      for (int i = 0; i < kRows; ++i) x[i] = TileA::at(a, m0 + 8 * i, k);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) y[j] = TileB::at(b, n0 + 16 * j, k);
 #pragma unroll
@@ -186,7 +185,7 @@ struct FloatSums {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < kColumns; ++j) f(m0 + 16 * i, n0 + 16 * j, sums[i][j]);
+      for (int j = 0; j < kColumns; ++j) f(m0 + 8 * i, n0 + 16 * j, sums[i][j]);
     }
   }
 };
@@ -222,8 +221,6 @@ __device__ void product_tile(const Product& p, int limit, int m0, int n0, int sp
     end_group();
   };
 
-  const int n = n0 + threadIdx.x % kTile;  // the column that this thread writes
-  const float bias = p.bias && n < p.n ? p.bias[n] : 0.0f;
   Sums sums;
   const bool sum_a = p.sums && n0 == 0 && threadIdx.x < kTile;
   float sum_of_a = 0;
@@ -246,29 +243,20 @@ __device__ void product_tile(const Product& p, int limit, int m0, int n0, int sp
   const std::size_t part = split * p.split_stride;
   if (sum_a && m0 + static_cast<int>(threadIdx.x) < limit) p.sums[part + m0 + threadIdx.x] = sum_of_a;
 
-  // Through shared memory, so that neighbours write neighbours. A thread has some rows of one column; what it reads, it
-  // reads before it writes, or each read would wait for the last write.
-  constexpr int kRowStride = kTile + 4, kStep = kThreads / kTile, kAtOnce = 4;
+  // Through shared memory, so that neighbours write neighbours, and activations stand in the code once.
+  constexpr int kRowStride = kTile + 4;
   __syncthreads();
   sums.each([&](int row, int column, float value) { shared[row * kRowStride + column] = value; });
   __syncthreads();
-  if (n >= p.n) return;
 #pragma unroll 1
-  for (int first = threadIdx.x / kTile; first < kTile; first += kAtOnce * kStep) {
-    float below[kAtOnce];
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int m = m0 + first + j * kStep;
-      below[j] = p.below && m < limit ? p.below[static_cast<std::size_t>(m) * p.ld_below + n] : 0.0f;
-    }
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int row = first + j * kStep, m = m0 + row;
-      if (m >= limit) break;
-      const float value = shared[row * kRowStride + threadIdx.x % kTile] + bias;
-      p.c[part + static_cast<std::size_t>(m) * p.ldc + n] =
-          p.below ? times_slope(value, below[j], p.activation) : activated(value, p.activation);
-    }
+  for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) {
+    const int m = m0 + i / kTile, n = n0 + i % kTile;
+    if (m >= limit || n >= p.n) continue;
+    float value = shared[i / kTile * kRowStride + i % kTile];
+    if (p.bias) value += p.bias[n];
+    value = p.below ? times_slope(value, p.below[static_cast<std::size_t>(m) * p.ld_below + n], p.activation)
+                    : activated(value, p.activation);
+    p.c[part + static_cast<std::size_t>(m) * p.ldc + n] = value;
   }
 }
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
+#include <learner.grpc.pb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@
 #include "gipo/io/bytes.h"
 #include "gipo/io/checksum.h"
 #include "gipo/io/files.h"
-#include "gipo/plan/config_file.h"
 #include "gipo/plan/plan.h"
+#include "gipo/remote/agreement.h"
 #include "gipo/remote/grpc/clock.h"
 #include "gipo/remote/grpc/transport.h"
 #include "gipo/remote/kept_reports.h"
@@ -27,7 +28,6 @@
 #include "gipo/remote/remote.h"
 #include "gipo/run/version.h"
 #include "gipo/train/report_wire.h"
-#include "learner.grpc.pb.h"
 
 namespace gipo {
 namespace {
@@ -114,17 +114,8 @@ class Client final : public RemoteLearner {
     request_.set_protocol(kProtocol);
     request_.set_version(version());
     request_.set_name(options.name.empty() && options.certificates.empty() ? own_name() : options.name);
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-    arguments.SetMaxReceiveMessageSize(kLongestConfig);
-    stub_ = wire::Learner::NewStub(
-        grpc::CreateCustomChannel(address_.text(), channel_credentials(options.certificates, address_), arguments));
+    credentials_ = channel_credentials(options.certificates, address_);
+    connect();
   }
   ~Client() override { close(); }
 
@@ -135,13 +126,12 @@ class Client final : public RemoteLearner {
     return open(request).config();
   }
 
-  RemotePlace join(const std::string& agreement) override {
+  RemotePlace join(const Plan& plan) override {
     close();
-    request_.set_agreement(agreement);
+    request_.set_agreement(agreement_of(plan));
     forget_place(request_);
+    set_weights_shape(plan);
     const wire::OpenReply reply = open(request_);
-    const LoadedConfig loaded = parse_config(reply.config(), "the learner's config");
-    set_weights_shape(make_plan(loaded));
     {
       const std::lock_guard lock(mutex_);
       kept_ = KeptReports(options_.most_kept_bytes);
@@ -240,11 +230,26 @@ class Client final : public RemoteLearner {
     kept_.go_back(reply.received(), reply.saved());
   }
 
+  // A channel of its own for each attempt: gRPC makes a connection only while a call waits for it, so that one that is
+  // left alone between attempts never gets through its handshake.
+  void connect() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetMaxReceiveMessageSize(kLongestConfig);
+    stub_ = wire::Learner::NewStub(grpc::CreateCustomChannel(address_.text(), credentials_, arguments));
+  }
+
   // One attempt.
   grpc::Status try_open(const wire::OpenRequest& request, wire::OpenReply& reply) {
     grpc::ClientContext context;
     context.set_deadline(in_seconds(kCallSeconds));
-    return stub_->Open(&context, request, &reply);
+    const grpc::Status status = stub_->Open(&context, request, &reply);
+    if (!status.ok()) connect();
+    return status;
   }
 
   // Until it is answered, on the actor's thread.
@@ -295,6 +300,7 @@ class Client final : public RemoteLearner {
         if (closing_ || !settle(status)) return;
       }
       lost_at = seconds_now();
+      connect();
       options_.say(fmt::format("{}; trying again", in_words(status)));
       while (true) {
         rest(pause);
@@ -353,7 +359,14 @@ class Client final : public RemoteLearner {
     const auto push = stub_->Push(&push_context);
     const auto weights = stub_->Weights(&weights_context, wire::WeightsRequest());
     std::thread replies([&] { read_replies(*push); });
-    std::thread newer([&] { read_weights(*weights); });
+    std::thread newer([&] {
+      read_weights(*weights);
+      // Where only these have ended, an actor must not go on with old ones.
+      std::unique_lock lock(mutex_);
+      const double until = seconds_now() + 1;
+      while (!broken_ && !closing_ && seconds_now() < until) wait(lock);
+      if (!broken_ && !closing_) push_context.TryCancel();
+    });
     send_reports(*push);
     push->WritesDone();
     {
@@ -451,6 +464,7 @@ class Client final : public RemoteLearner {
   const ConnectOptions options_;
   const Stop& stop_;
   const HostPort address_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::unique_ptr<wire::Learner::Stub> stub_;
   wire::OpenRequest request_;
   ByteWriter writer_;

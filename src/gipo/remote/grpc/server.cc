@@ -23,7 +23,7 @@ namespace gipo {
 namespace {
 
 constexpr double kOpenWithoutStream = 10;  // seconds until the place of an actor that opened and never came is free
-constexpr double kBetweenOpens = 0.1;      // of one place, in seconds
+constexpr double kBetweenOpens = 0.25;     // of one place, in seconds
 constexpr std::size_t kMostFaultNames = 32, kLongestFaultName = 64, kLongestText = 1000;
 constexpr std::size_t kMostNews = 1000;  // lines that wait for the trainer
 constexpr std::int64_t kLeases = 2;      // of an actor at a time: one that it works on, one that waits
@@ -197,7 +197,7 @@ grpc::Status RemoteServer::open(const grpc::CallbackServerContext& context, cons
                     "version on both",
                     version(), kProtocol, printable(request.version()), request.protocol()));
   }
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (!listening_) return {grpc::UNAVAILABLE, "the learner is about to begin or to end"};
   reply.set_run(places_->run());
   reply.set_name(plan_.name);
@@ -207,15 +207,15 @@ grpc::Status RemoteServer::open(const grpc::CallbackServerContext& context, cons
     return refused(fmt::format("{} ({})", name, from), grpc::FAILED_PRECONDITION,
                    why + ": packages or versions differ between the two hosts");
   }
-  return take_place(request, name, from, reply);
+  return take_place(request, name, from, reply, lock);
 }
 
 bool RemoteServer::in_use(const RemoteSession& session) const {
-  return session.push || seconds_now() - session.opened < kOpenWithoutStream;
+  return session.push || (!session.gone && seconds_now() - session.opened < kOpenWithoutStream);
 }
 
 grpc::Status RemoteServer::take_place(const wire::OpenRequest& request, const std::string& name,
-                                      const std::string& from, wire::OpenReply& reply) {
+                                      const std::string& from, wire::OpenReply& reply, Lock& lock) {
   const bool goes_on = !request.run().empty();
   std::optional<std::size_t> place;
   std::uint64_t incarnation = request.incarnation();
@@ -246,6 +246,8 @@ grpc::Status RemoteServer::take_place(const wire::OpenRequest& request, const st
   const SessionPointer before = sessions_[*place];
   const double now = seconds_now();
   if (before && now - before->opened < kBetweenOpens) return {grpc::RESOURCE_EXHAUSTED, "opened too often"};
+  if (before) end_session(before, "replaced");
+  if (before && before->busy) return {grpc::RESOURCE_EXHAUSTED, "a report of before is being taken"};
   try {
     if (!goes_on) {
       incarnation = places_->take(*place, name, std::max<std::uint64_t>(setup_->incarnation, 1));
@@ -254,11 +256,9 @@ grpc::Status RemoteServer::take_place(const wire::OpenRequest& request, const st
     refused(fmt::format("{} ({})", name, from), grpc::UNAVAILABLE, e.what());
     return {grpc::UNAVAILABLE, "the learner cannot write its run folder; see its log"};
   }
-  if (before) end_session(before, "replaced");
   const auto session = std::make_shared<RemoteSession>(plan_, *place);
   session->name = name;
   session->from = from;
-  session->key = random_key();
   session->incarnation = incarnation;
   session->opened = session->budget_at = now;
   session->budget = 1e6 * options_.most_megabytes_per_second;
@@ -267,14 +267,19 @@ grpc::Status RemoteServer::take_place(const wire::OpenRequest& request, const st
   session->allowed = goes_on ? std::clamp<std::int64_t>(request.kept_steps(), 0, most_kept) : 0;
   if (before && goes_on) session->saved = before->saved;
   const std::uint64_t first_env = *place * plan_.envs_per_actor;
+  // From here on nothing is taken of the session before. Without our lock: the trainer asks things here while it holds
+  // the intake.
+  sessions_[*place] = session;
+  lock.unlock();
   {
     const auto held = setup_->intake.hold();
     for (const HighWater::Mark& mark : setup_->intake.taken().marks()) {
       if (mark.actor == first_env && mark.incarnation == incarnation) session->received = mark.sequence + 1;
     }
   }
+  lock.lock();
   if (!before && goes_on) session->saved = session->received;  // the learner was started again: all it has is saved
-  sessions_[*place] = session;
+  session->key = random_key();                                 // its streams may come
   reply.set_key(session->key);
   reply.set_place(*place);
   reply.set_incarnation(incarnation);
@@ -298,7 +303,9 @@ grpc::Status RemoteServer::find_session(const grpc::CallbackServerContext& conte
   const Lock lock(mutex_);
   if (!listening_) return {grpc::UNAVAILABLE, "the learner is about to begin or to end"};
   for (const SessionPointer& s : sessions_) {
-    if (!s || key == metadata.end() || std::string_view(key->second.data(), key->second.size()) != s->key) continue;
+    if (!s || s->key.empty() || key == metadata.end() ||
+        std::string_view(key->second.data(), key->second.size()) != s->key)
+      continue;
     if (s->name != name && certified_) break;  // another's key
     session = s;
     return grpc::Status::OK;
@@ -330,7 +337,7 @@ void RemoteServer::detach(const SessionPointer& session, PushStream* stream) {
   const Lock lock(mutex_);
   if (session->push != stream) return;
   session->push = nullptr;
-  session->opened = -kOpenWithoutStream + seconds_now();  // its place is free
+  session->gone = true;  // its place is free
   session->grants.clear();
   if (setup_ && !ending_) setup_->pacer.end(session->outstanding, 0);
   session->outstanding = 0;
@@ -346,6 +353,7 @@ grpc::Status RemoteServer::take(const SessionPointer& session, const wire::PushR
     if (ending_) return {grpc::UNAVAILABLE, "the learner stops"};
     if (sessions_[session->place] != session) return {grpc::ABORTED, "replaced"};
     ++busy_;
+    session->busy = true;
   }
   grpc::Status status = grpc::Status::OK;
   try {
@@ -387,6 +395,7 @@ grpc::Status RemoteServer::take(const SessionPointer& session, const wire::PushR
   const Lock lock(mutex_);
   pause = pause_for(*session, request.report().size());
   --busy_;
+  session->busy = false;
   changed_.notify_all();
   return status;
 }

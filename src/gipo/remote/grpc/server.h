@@ -1,5 +1,7 @@
 #pragma once
 
+#include <learner.grpc.pb.h>
+
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -15,7 +17,6 @@
 #include "gipo/remote/places.h"
 #include "gipo/remote/remote.h"
 #include "gipo/train/report_wire.h"
-#include "learner.grpc.pb.h"
 
 namespace gipo {
 
@@ -43,6 +44,8 @@ struct RemoteSession {
   std::deque<Grant> grants;  // to be sent
   bool news = false;         // beside them
   bool failed = false;       // as it said itself
+  bool gone = false;         // its stream has ended
+  bool busy = false;         // a report of it is being taken
   std::uint64_t reports = 0, bytes = 0, repeated = 0;
   std::map<std::string, bool> faults;  // names it has used: a bounded number
   double budget = 0, budget_at = 0;    // bytes that may be read, and when that was so
@@ -57,7 +60,8 @@ struct EncodedWeights {
 };
 
 // actors -> Push -> Intake; Pacer -> one thread that leases in turn -> actors; WeightStore -> Weights -> actors.
-// gRPC's threads call the service. One lock around the sessions; reports are decoded and taken outside of it.
+// gRPC's threads call the service. One lock around the sessions; reports are decoded and taken outside of it, and the
+// intake is never waited for with it held: the trainer calls here with the intake held.
 class RemoteServer final : public Listener, public wire::Learner::CallbackService {
  public:
   RemoteServer(const Plan& plan, const ListenOptions& options);
@@ -91,7 +95,7 @@ class RemoteServer final : public Listener, public wire::Learner::CallbackServic
   grpc::Status open(const grpc::CallbackServerContext& context, const wire::OpenRequest& request,
                     wire::OpenReply& reply);
   grpc::Status take_place(const wire::OpenRequest& request, const std::string& name, const std::string& from,
-                          wire::OpenReply& reply);
+                          wire::OpenReply& reply, Lock& lock);
   grpc::Status find_session(const grpc::CallbackServerContext& context, SessionPointer& session);
   bool in_use(const RemoteSession& session) const;
   void end_session(const SessionPointer& session, const std::string& why);
