@@ -34,7 +34,7 @@ $(call build,tsan)
 endef
 
 .PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-cluster \
-  test-emulated fuzz bench peers docs wheels lint format clean
+  test-cuda test-emulated fuzz zoo bench peers docs wheels lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -73,11 +73,15 @@ test-slow: build  ## the tests labelled slow: whole learning runs
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS) -L '^slow$$'
 	@$(PYTHON) -m pytest -m slow || [[ $$? == 5 ]]  # 5: there are none
 
+test-cuda:  ## builds the backend cuda, which needs nvcc, and runs its tests, which need an NVIDIA card
+	$(call build,cuda)
+	@ctest --preset cuda -j $(JOBS) -R CudaLearner
+
 test-torch:  ## tests of the backend torch; installs libtorch
 	@scripts/setup.sh --torch
 	$(call build,torch)
 	@ctest --preset torch -j $(JOBS)
-	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_spaces.py tests/test_export.py
+	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
 
 test-cluster:  ## tests of learners and actors as separate programs; installs gRPC
 	@scripts/setup.sh --cluster
@@ -99,6 +103,10 @@ fuzz: setup  ## libFuzzer on every parser, FUZZ_SECONDS (60) each, with clang
 	  -DGIPO_SANITIZE=fuzzer-no-link,address,undefined,float-cast-overflow >/dev/null
 	@cmake --build build/fuzz -j $(JOBS) --target fuzz_targets
 	@$(SANITIZED) tests/fuzz/run.sh build/fuzz/tests $(FUZZ_SECONDS) $(FUZZ_JOBS)
+
+zoo: build  ## trains tasks of the zoo and checks their returns; ZOO: arguments (docs/zoo.md)
+	@scripts/setup.sh --box2d
+	@$(PYTHON) -m gipo.zoo_check $(ZOO)
 
 bench: setup  ## benchmarks, in build/bench
 	$(call build,bench)

@@ -9,6 +9,7 @@
 #   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
 #   scripts/setup.sh --docs        mkdocs as well, for the site
 #   scripts/setup.sh --wheels      debootstrap and auditwheel as well, for wheels
+#   scripts/setup.sh --box2d       Box2D as well, for LunarLander and BipedalWalker; compiles it, about a minute
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 #   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
 #   scripts/setup.sh --cluster     gRPC as well, for builds with learners and actors on different hosts, about 60 MB
@@ -43,6 +44,7 @@ for argument in "$@"; do
       tools+=(debootstrap)
       requirements+=(requirements-wheels)
       ;;
+    --box2d) requirements+=(requirements-swig requirements-box2d) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
     --torch) requirements+=(requirements-torch) ;;
     --cluster)
@@ -51,8 +53,8 @@ for argument in "$@"; do
       requirements+=(requirements-cluster)
       ;;
     *)
-      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --metaworld," \
-        "--torch, --cluster" >&2
+      echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --box2d," \
+        "--metaworld, --torch, --cluster" >&2
       exit 2
       ;;
   esac
@@ -145,10 +147,13 @@ check_tools() {
   say "the tools are there; going on"
 }
 
-# The lines of a file of requirements; those of the demo are some of the first one's.
+# The lines of a file of requirements. Those of the demo are some of the first one's. SWIG comes before Box2D, whose
+# set-up calls it.
 lines_of() {
   if [[ "$1" == requirements-demo ]]; then
     grep -E '^(gymnasium|matplotlib|mujoco|numpy|tensorboard)\b' scripts/requirements.txt
+  elif [[ "$1" == requirements-swig ]]; then
+    grep '^swig' scripts/requirements-box2d.txt
   else
     cat "scripts/$1.txt"
   fi
@@ -172,7 +177,8 @@ make_environment() {
     say "installing the Python packages of $name into .venv"
     flags=()
     [[ "$name" != requirements-torch ]] || flags=(--no-deps)  # it names what is needed; torch asks for all of CUDA
-    "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input "${flags[@]}" -r <(lines_of "$name")
+    PATH="$PWD/.venv/bin:$PATH" "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input \
+      "${flags[@]}" -r <(lines_of "$name")
     echo "$wanted" >"$stamp"
   done
 }

@@ -20,6 +20,7 @@ from conftest import HANG, TINY, alive, json_lines, settings, summary
 HERE = Path(__file__).resolve().parent / "bridge"
 sys.path.insert(0, str(HERE))
 
+import pictures  # noqa: E402
 import sample_envs  # noqa: E402
 
 from gipo import _core, worker  # noqa: E402
@@ -167,7 +168,7 @@ def flattened(space, value, batch=None):
     """As rows that networks read."""
     fields = worker.Fields(space)
     columns = [np.ascontiguousarray(v, f.dtype) for f, v in zip(fields.all, fields.values(value, batch))]
-    return _core.Encoder([d | {"raw": False} for d in fields.described()]).rows(columns, batch or 1)
+    return _core.Encoder(json.dumps([d | {"raw": False} for d in fields.described()])).rows(columns, batch or 1)
 
 
 @pytest.mark.parametrize("space", [
@@ -442,3 +443,18 @@ def test_a_pool_takes_a_time_limit_and_speaks_of_success(gipo, envpool):
 def test_an_unknown_pool_is_named_with_the_nearest(gipo, envpool):
     done = gipo("train", *settings(envpool | {"env.id": "envpool:CartPole-v9"}))
     assert done.returncode == 2 and "does not know CartPole-v9; the nearest: CartPole-v1" in done.stderr
+
+
+def test_frames_are_stacked_as_gymnasium_does():
+    for as_dict in (False, True):
+        ours = worker.FrameStack(pictures.Catch(as_dict=as_dict), 3)
+        theirs = gymnasium.wrappers.FrameStackObservation(pictures.Catch(), 3)
+        space = ours.observation_space["image"] if as_dict else ours.observation_space
+        assert space == theirs.observation_space
+        for episode in range(3):
+            seen, wanted = ours.reset(seed=episode)[0], theirs.reset(seed=episode)[0]
+            for action in (0, 1, 2, 2, 1, 0):
+                np.testing.assert_array_equal(seen["image"] if as_dict else seen, wanted)
+                seen, wanted = ours.step(action)[0], theirs.step(action)[0]
+    with pytest.raises(worker.Mistake, match="has no image"):
+        worker.FrameStack(gymnasium.make("CartPole-v1"), 2)

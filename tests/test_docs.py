@@ -32,7 +32,7 @@ def link_targets(text):
     return inline + reference + html
 
 
-@pytest.mark.parametrize("what, name", [("options", "options.md"), ("envs", "tasks.md")])
+@pytest.mark.parametrize("what, name", [("options", "options.md"), ("envs", "tasks.md"), ("zoo", "zoo.md")])
 def test_page_is_up_to_date(what, name):
     binary = BUILD / "gipo"
     page = ROOT / "docs" / name

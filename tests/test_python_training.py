@@ -36,7 +36,7 @@ def test_run_is_that_of_the_command_line(gipo):
     keywords = {key.replace(".", "__"): value for key, value in OPTIONS.items()}
     for i, run in enumerate([
         lambda **more: library.train(OPTIONS | nested, **more),
-        lambda **more: library.train(None, "Pendulum-v1", surrogate__sigma=np.float64(0.7), **keywords, **more),
+        lambda **more: library.train({}, "Pendulum-v1", surrogate__sigma=np.float64(0.7), **keywords, **more),
         lambda **more: library.train("config.toml", env={"id": "Pendulum-v1"}, **keywords, **more),
     ]):  # fmt: skip
         found = run(seed=5, name=f"run-{i}", progress=False).summary
@@ -94,7 +94,7 @@ def test_mistakes_name_the_argument_as_python_does(gipo, arguments, said):
 
 def test_wrong_types_are_type_errors_that_name_the_argument(gipo):
     for call, said in [
-        (lambda: library.train(3), "gipo.train: config must be a path or a dictionary, not int"),
+        (lambda: library.train(3, "CartPole-v1"), "gipo.train: config must be a path or a dictionary, not int"),
         (lambda: library.train(callback=3), "callback must be callable, not int"),
         (lambda: library.resume(3), "gipo.resume: run must be a Run or a path, not int"),
         (lambda: library.load(3), "gipo.load: run must be a Run or a path, not int"),

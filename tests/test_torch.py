@@ -1,5 +1,6 @@
 """The backend torch: encoders of images and choices, from training to other programs. Needs a build with GIPO_TORCH."""
 
+import json
 import subprocess
 import sys
 import time
@@ -89,6 +90,43 @@ def test_python_and_onnxruntime_compute_the_same(gipo, with_torch, tmp_path, enc
     np.testing.assert_array_equal(got[1], policy.act(seen))
     one = {name: value[3] for name, value in seen.items()}
     np.testing.assert_allclose(policy.parameters(one)["logits"], wanted[3], rtol=0, atol=1e-5)
+
+
+def test_frames_reach_the_policy_and_other_programs(gipo, with_torch, tmp_path):
+    options = CATCH | {"env.frame_stack": 3, "learner.updates": 20, "learner.batch_size": 32, "eval.episodes": 2,
+                       "replay.segment_length": 4}  # fmt: skip
+    for name, more in {"image": {}, "dict": {"env.options.as_dict": "true"}, "remembering": {"policy.memory": "gru", "policy.burn_in": 2},
+                       "stored": {"advantage.mode": "stored", "replay.sampling": "transitions"}}.items():  # fmt: skip
+        run = gipo.train(name, options | more)
+        assert library.evaluate(run, episodes=3).lengths.tolist() == [9, 9, 9]
+    policy = library.load(Path(gipo.folder, "runs", "image"))
+    seen = np.random.default_rng(2).integers(256, size=(7, 3, 10, 10, 1), dtype=np.uint8)
+    session = onnxruntime.InferenceSession(library.export(policy.path, tmp_path / "policy.onnx"))
+    got = session.run(["logits"], {"observation": seen})[0]
+    np.testing.assert_allclose(got, policy.parameters(seen)["logits"], rtol=0, atol=1e-5)
+
+
+def test_frames_need_images_and_an_encoder(gipo, with_torch):
+    for options, words in [
+        ({"env.frame_stack": 2, "policy.encoder": "floats"}, "no encoder reads the field observation"),
+        ({"env.frame_stack": 2, "env.id": "CartPole-v1"}, "env.frame_stack = 2 is not accepted: no field of CartPole-v1 is an image"),
+        ({"env.frame_stack": 2, "env.id": "gymnasium:CartPole-v1"}, "has no image"),
+        ({"env.frame_stack": 0}, "env.frame_stack"),
+        ({"learner.device": "cuda:9"}, 'learner.device = "cuda:9" is not there'),
+        ({"learner.device": "cuda", "learner.backend": "cpu"}, 'learner.device = "cuda" needs learner.backend = "torch"'),
+        ({"learner.precision": "bf16"}, 'learner.precision = "bf16" needs a CUDA device'),
+    ]:
+        ended = gipo("train", *settings(CATCH | options))
+        assert ended.returncode == 2, (options, ended.stderr)
+        assert words in ended.stderr, ended.stderr
+    assert gipo.entries() == []
+
+
+def test_the_machine_is_described(gipo, with_torch):
+    said = json.loads(gipo("doctor", "--machine", "--json").stdout)
+    assert "torch" in said["backends"] and said["libtorch"].startswith("2.") and isinstance(said["cuda_devices"], list)
+    ended = gipo("doctor")
+    assert ended.returncode == 2 and "--machine" in ended.stderr
 
 
 def test_catch_is_learned_from_pixels(gipo, with_torch, tmp_path):

@@ -2,6 +2,7 @@
 
     peer_sb3.py speed STEPS SEED             CartPole with the settings of configs/cartpole.toml: env steps/s, return
     peer_sb3.py solve ENV THRESHOLD SEED     the zoo's settings until the mean of the last 100 episodes is there
+    peer_sb3.py reach ENV THRESHOLD SEED     the same until 20 greedy episodes, played every 2,000 env steps, are there
 
 PyTorch has one thread: at this size two make it slower. `speed` takes the faster of environments in this process and
 in processes of their own; `solve` has them in this process, as the zoo does.
@@ -16,10 +17,12 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize, sync_envs_normalization
 
 WINDOW = 100
 PROBE_STEPS = 4096  # two rollouts
+REACH_STEPS, REACH_EPISODES = 2000, 20
 
 
 def linear(start):
@@ -71,6 +74,24 @@ class StopWhenSolved(BaseCallback):
         return self.solved_at is None
 
 
+class StopWhenGreedyIsThere(BaseCallback):
+    """Plays greedy episodes at every multiple of REACH_STEPS, on an environment of its own."""
+
+    def __init__(self, env, threshold):
+        super().__init__()
+        self.env, self.threshold, self.next, self.reached_at = env, threshold, REACH_STEPS, None
+
+    def _on_step(self):
+        if self.num_timesteps >= self.next:
+            self.next += REACH_STEPS
+            if isinstance(self.env, VecNormalize):
+                sync_envs_normalization(self.training_env, self.env)
+            mean, _ = evaluate_policy(self.model, self.env, REACH_EPISODES, deterministic=True)
+            if mean >= self.threshold:
+                self.reached_at = self.num_timesteps
+        return self.reached_at is None
+
+
 def mean_return(model):
     """Of the last 100 training episodes, as the monitor below any normalisation saw them."""
     episodes = model.ep_info_buffer
@@ -95,16 +116,32 @@ def speed(steps, seed):
     return speed_with(max(trials, key=trials.get), steps, seed)
 
 
+def zoo_env(name, count, seed, training=True):
+    zoo = ZOO[name]
+    env = make_vec_env(name, n_envs=count, seed=seed)
+    if zoo.get("normalize"):
+        env = VecNormalize(env, gamma=zoo["ppo"]["gamma"], training=training, norm_reward=training)
+    return env
+
+
+def zoo_model(name, seed):
+    zoo = ZOO[name]
+    return PPO("MlpPolicy", zoo_env(name, zoo["n_envs"], seed), seed=seed, device="cpu", **zoo["ppo"])
+
+
 def solve(name, threshold, seed):
     """`solved_at` is a time of the system's clock: who started this process knows when."""
-    zoo = ZOO[name]
-    env = make_vec_env(name, n_envs=zoo["n_envs"], seed=seed)
-    if zoo.get("normalize"):
-        env = VecNormalize(env, gamma=zoo["ppo"]["gamma"])
-    model = PPO("MlpPolicy", env, seed=seed, device="cpu", **zoo["ppo"])
-    callback = StopWhenSolved(threshold)
-    model.learn(zoo["steps"], callback=callback)
+    model, callback = zoo_model(name, seed), StopWhenSolved(threshold)
+    model.learn(ZOO[name]["steps"], callback=callback)
     return {"solved_at": callback.solved_at, "env_steps": model.num_timesteps, "return": mean_return(model)}
+
+
+def reach(name, threshold, seed):
+    """`reached_at` in env steps, or null."""
+    model = zoo_model(name, seed)
+    callback = StopWhenGreedyIsThere(zoo_env(name, 1, 1000 + seed, training=False), threshold)
+    model.learn(ZOO[name]["steps"], callback=callback)
+    return {"env": name, "threshold": threshold, "seed": seed, "reached_at": callback.reached_at}
 
 
 def main():
@@ -112,7 +149,8 @@ def main():
     if sys.argv[1] == "speed":
         result = speed(int(sys.argv[2]), int(sys.argv[3]))
     else:
-        result = solve(sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
+        until = {"solve": solve, "reach": reach}[sys.argv[1]]
+        result = until(sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
     print(json.dumps({**result, "version": stable_baselines3.__version__}))
 
 

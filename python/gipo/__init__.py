@@ -16,7 +16,7 @@ from pathlib import Path
 from gipo.registration import register_with_gymnasium
 
 _PUBLIC = {
-    "gipo.training": ["train", "resume", "load", "export", "presets", "Run", "Figures"],
+    "gipo.training": ["train", "resume", "load", "export", "presets", "zoo", "Run", "Figures"],
     "gipo.policy": ["Policy"],
     "gipo.trainer": ["Trainer"],
     "gipo.evaluation": ["evaluate", "Evaluation"],

@@ -29,6 +29,7 @@ from gipo.training import load as load
 from gipo.training import presets as presets
 from gipo.training import resume as resume
 from gipo.training import train as train
+from gipo.training import zoo as zoo
 from gipo.video import Video as Video
 
 __all__: list[str]

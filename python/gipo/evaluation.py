@@ -70,23 +70,25 @@ def evaluate(
     for name, value in (("episodes", episodes), ("time_limit", time_limit)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
             raise _core.ConfigError(f"gipo.evaluate: {name} = {value!r} is not accepted: wanted 1 or more")
-    run = None
+    run, frames = None, 1
     if env is None:
-        env, given, limit, run = _task_of(policy)
+        env, given, limit, run, frames = _task_of(policy)
         options, time_limit = {**given, **options}, time_limit or limit
-    act = _act_of(policy, deterministic, seed)
+    begin = _act_of(policy, deterministic, seed)
     made, mine = made_env("gipo.evaluate", env, options, time_limit, run)
+    made = worker.stacked(made, frames)
     try:
-        return _play(act, made, episodes, seed, time_limit or (None if worker.is_limited(made) else MOST_STEPS))
+        return _play(begin, made, episodes, seed, time_limit or (None if worker.is_limited(made) else MOST_STEPS))
     finally:
         if mine and hasattr(made, "close"):
             made.close()
 
 
-def _play(act: Act, env: Any, episodes: int, seed: int, limit: int | None) -> Evaluation:
+def _play(begin: Callable[[], Act], env: Any, episodes: int, seed: int, limit: int | None) -> Evaluation:
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     for i in range(episodes):
         obs, info = env.reset(seed=seed + i)
+        act = begin()
         ended = False
         while not ended:
             obs, reward, terminated, truncated, info = env.step(act(obs, info))
@@ -96,34 +98,57 @@ def _play(act: Act, env: Any, episodes: int, seed: int, limit: int | None) -> Ev
     return Evaluation(returns, lengths)
 
 
-def _act_of(policy: Any, deterministic: bool, seed: int) -> Act:
+def _act_of(policy: Any, deterministic: bool, seed: int) -> Callable[[], Act]:
+    """What is called at the start of each episode, for the function that acts in it."""
     if isinstance(policy, (Run, str, PathLike)):
         policy = Policy(policy)
     if isinstance(policy, Policy):
         seeds = iter([seed])  # the first call begins the stream
         masked = policy._core.mask_size > 0
-        return lambda obs, info: policy.act(
-            obs, deterministic, next(seeds, None), info.get("action_mask") if masked else None
-        )
+
+        def begin() -> Act:
+            state = policy.first_state() if policy.state_size else None
+            return lambda obs, info: policy.act(
+                obs, deterministic, next(seeds, None), info.get("action_mask") if masked else None, state
+            )
+
+        return begin
     if hasattr(policy, "predict"):
-        return lambda obs, info: policy.predict(obs, deterministic=deterministic)[0]
+        return lambda: _predicting(policy, deterministic)
     if callable(policy):
-        return lambda obs, info: policy(obs)
+        return lambda: lambda obs, info: policy(obs)
     raise TypeError(
         f"gipo.evaluate: policy must be a Policy, a Run, a path or a function from observation to action, not "
         f"{type(policy).__name__}"
     )
 
 
-def _task_of(policy: Any) -> tuple[str, dict[str, Any], int | None, Path | None]:
-    """The task that a policy was trained on: id, options, time limit; and its run folder, where that is known."""
+def _predicting(policy: Any, deterministic: bool) -> Act:
+    """Of a model of Stable-Baselines3, or a Trainer: with the state that predict returns."""
+    state, start = None, True
+
+    def act(obs: Any, info: Mapping[str, Any]) -> Any:
+        nonlocal state, start
+        if state is None:
+            action, state = policy.predict(obs, deterministic=deterministic)
+        else:
+            action, state = policy.predict(obs, state=state, episode_start=np.array([start]), deterministic=deterministic)
+        start = False
+        return action
+
+    return act
+
+
+def _task_of(policy: Any) -> tuple[str, dict[str, Any], int | None, Path | None, int]:
+    """The task that a policy was trained on: id, options, time limit; its run folder, where that is known; frames."""
     if isinstance(policy, Policy):
         policy = policy.path
     if isinstance(policy, (str, PathLike)) and (Path(policy) / "config.toml").is_file():
         policy = Run(policy)
     if isinstance(policy, Run):
         task = policy.config["env"]
-        return task["id"], from_toml(task.get("options", {})), task.get("time_limit"), policy.path
+        options = from_toml(task.get("options", {}))
+        return task["id"], options, task.get("time_limit"), policy.path, task.get("frame_stack", 1)
     if isinstance(policy, (str, PathLike)):
-        return Policy(policy).env, {}, None, None
+        return Policy(policy).env, {}, None, None, 1
     raise _core.ConfigError("gipo.evaluate: env is missing: of this policy it is not known which task it is for")

@@ -69,7 +69,18 @@ class Policy:
         """
         return self._spaces.described if self._spaces else None
 
-    def act(self, obs: Any, deterministic: bool = True, seed: int | None = None, mask: Any = None) -> Any:
+    @property
+    def state_size(self) -> int:
+        """Numbers that a policy with memory carries from step to step; 0 of one without."""
+        return self._core.state_size
+
+    def first_state(self, batch: int | None = None) -> np.ndarray:
+        """The state of a policy with memory before an episode: float32 [state_size], or [batch, state_size]."""
+        return np.zeros((self.state_size,) if batch is None else (batch, self.state_size), np.float32)
+
+    def act(
+        self, obs: Any, deterministic: bool = True, seed: int | None = None, mask: Any = None, state: np.ndarray | None = None
+    ) -> Any:
         """The action for an observation, or the actions for a batch, as the task takes them: in its action space.
 
         Of a batch every part of the actions has N in front, as Gymnasium's vector environments take them.
@@ -77,24 +88,28 @@ class Policy:
         deterministic=False samples: from the policy's own random stream, which `seed` starts anew.
         A policy that was trained with a mask of valid actions takes no other: it reads the mask where the observation has
         it (env.mask), and else wants it as `mask`, as info["action_mask"] has it.
+        A policy with memory wants its `state`: that of `first_state` where an episode begins. The call changes it in place
+        to the state of the next step.
         """
         rows, raw, seen, single = self._masked_rows(obs)
         valid = self._valid(mask, seen, None if single else len(rows))
-        return self._actions(self._core.act(rows, raw, deterministic, seed, valid), single)
+        before = self._state(state, None if single else len(rows))
+        return self._actions(self._core.act(rows, raw, deterministic, seed, valid, before), single)
 
-    def parameters(self, obs: Any) -> dict[str, np.ndarray]:
+    def parameters(self, obs: Any, state: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """What the action's distribution is made of: "logits", or "mean" and "log_std"; all of composed actions.
 
-        Those of a gaussian are in units where a bounded action range is -1 to 1.
+        Those of a gaussian are in units where a bounded action range is -1 to 1. The state of a policy with memory stays as
+        it is.
         """
         rows, raw, _, single = self._masked_rows(obs)
-        out = self._core.parameters(rows, raw)
+        out = self._core.parameters(rows, raw, self._state(state, None if single else len(rows)))
         return {name: v[0] if single and name != "log_std" else v for name, v in out.items()}
 
-    def value(self, obs: Any) -> np.ndarray | np.floating:
+    def value(self, obs: Any, state: np.ndarray | None = None) -> np.ndarray | np.floating:
         """What the critic expects from here on, in units of the scaled reward: a scalar or [N]."""
         rows, raw, _, single = self._masked_rows(obs)
-        values = self._core.value(rows, raw)
+        values = self._core.value(rows, raw, self._state(state, None if single else len(rows)))
         return values[0] if single else values
 
     def flatten(self, obs: Any) -> np.ndarray:
@@ -128,6 +143,27 @@ class Policy:
             actions = numbers.astype(np.int64)
             actions = actions[:, 0] if self.action_kind == "discrete" else actions
         return actions[0] if single else actions
+
+    def _batch_of(self, obs: Any) -> int | None:
+        rows, _, _, single = self._masked_rows(obs)
+        return None if single else len(rows)
+
+    def _state(self, given: np.ndarray | None, batch: int | None) -> np.ndarray | None:
+        size = self.state_size
+        if size == 0:
+            if given is not None:
+                raise _core.ConfigError(f"{self.env}: a state for a policy without memory")
+            return None
+        wanted = (size,) if batch is None else (batch, size)
+        if not isinstance(given, np.ndarray) or given.shape != wanted or given.dtype != np.float32:
+            seen = "none" if given is None else f"{getattr(given, 'dtype', type(given).__name__)} of shape {np.shape(given)}"
+            raise _core.ConfigError(
+                f"{self.env}: the policy has memory: wanted state= of float32 with shape {wanted}, as first_state() gives "
+                f"it, and got {seen}"
+            )
+        if not (given.flags.c_contiguous and given.flags.writeable and np.isfinite(given).all()):
+            raise _core.ConfigError(f"{self.env}: state is read-only, not contiguous or not finite: wanted an array to write to")
+        return given.reshape(-1, size)
 
     def _valid(self, given: Any, seen: np.ndarray | None, batch: int | None) -> np.ndarray | None:
         size = self._core.mask_size

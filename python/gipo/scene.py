@@ -84,10 +84,11 @@ class Scene:
         """The states of this episode of an evaluation with that seed, first to last."""
         observation, info = self._begin(self.episodes.start(seed, episode))
         self.policy._core.begin_episode(seed, episode)
+        state = self.policy.first_state() if self.policy.state_size else None
         step, total, limit = 0, 0.0, self.episodes.time_limit
         while True:
             mask = info.get("action_mask") if self._info_mask else None
-            action = self.policy.act(observation, deterministic=not self.sampled, mask=mask)
+            action = self.policy.act(observation, deterministic=not self.sampled, mask=mask, state=state)
             yield Moment(episode, step, total, action)
             with users_code(self.id, "step"):
                 observation, reward, terminated, truncated, info = self.env.step(action)

@@ -121,7 +121,8 @@ class Spaces:
             self.observation, self.action = (make_space(self.described[n]) for n in ("observation", "action"))
             self._fields = fields_with(worker.Fields(self.observation), self.described.get("roles", {}))
             self._raw = [next(i for i, field in enumerate(self._fields.all) if field.name == name) for name in raw]
-            self._encoder = _core.Encoder([d | {"raw": i in self._raw} for i, d in enumerate(self._fields.described())])
+            described = [d | {"raw": i in self._raw} for i, d in enumerate(self._fields.described())]
+            self._encoder = _core.Encoder(json.dumps(described))
             seen = any(field.role == "policy" for field in self._fields.all)
             fits = seen and self._encoder.size == observation_size and _action_numbers(self.action) == action_dims
         except worker.Mistake as mistake:

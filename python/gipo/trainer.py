@@ -33,7 +33,7 @@ class Trainer:
     """Trains a policy on an environment: `learn`, `predict`, `evaluate`, `save` and `load`.
 
     env: as `gipo.train` takes it: an id, a class, a function, an environment.
-    config: a preset by its name, a TOML file or a dictionary.
+    config: a preset by its name, a TOML file or a dictionary; "auto": the settings are chosen for the environment.
     seed: of the run. name: of its folder; None: a free one that begins with the name of the environment.
     progress: show a line on stderr. options: as `gipo.train` takes them: surrogate__sigma=0.5.
     """
@@ -41,7 +41,7 @@ class Trainer:
     def __init__(
         self,
         env: Any = None,
-        config: str | PathLike[str] | Mapping[str, Any] | None = "classic/stale",
+        config: str | PathLike[str] | Mapping[str, Any] | None = "auto",
         *,
         seed: int = 1,
         name: str | None = None,
@@ -103,11 +103,28 @@ class Trainer:
         return self
 
     def predict(
-        self, obs: Any, state: None = None, episode_start: Any = None, deterministic: bool = True, mask: Any = None
-    ) -> tuple[Any, None]:
-        """The action for an observation, or the actions for a batch; and None, which stands for the state of a policy
-        with memory in Stable-Baselines3."""
-        return self.policy.act(obs, deterministic, mask=mask), None
+        self,
+        obs: Any,
+        state: np.ndarray | None = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        mask: Any = None,
+    ) -> tuple[Any, np.ndarray | None]:
+        """The action for an observation, or the actions for a batch; and the state for the next call, as in
+        Stable-Baselines3.
+
+        state: what the last call returned, of a policy with memory; None where an episode begins. episode_start: of each
+        row, whether an episode begins with it. A policy without memory has the state None.
+        """
+        policy = self.policy
+        if policy.state_size == 0:
+            return policy.act(obs, deterministic, mask=mask), None
+        if state is None:
+            state = policy.first_state(policy._batch_of(obs))
+        state = np.array(state, np.float32)
+        if episode_start is not None:
+            state.reshape(-1, policy.state_size)[np.atleast_1d(np.asarray(episode_start, bool))] = 0
+        return policy.act(obs, deterministic, mask=mask, state=state), state
 
     def evaluate(self, episodes: int = 100, env: Any = None, **arguments: Any) -> Evaluation:
         """Plays episodes, as `gipo.evaluate` does: on the task of the run, or on `env`."""

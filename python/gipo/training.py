@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 import tomllib
@@ -156,8 +157,10 @@ def train(
     """Trains a policy and returns its run folder.
 
     config: a preset by its name ("classic/stale", `gipo.presets()`), a TOML file, or a dictionary with its keys, nested
-        or with dots; None: the defaults.
-    env: the task: an id, an environment class or a function that makes one, or an environment.
+        or with dots. "auto", and None where `env` is given: the settings are chosen for the task, and the run says
+        which and why. None without `env`, and {}: the defaults.
+    env: the task: an id, an environment class or a function that makes one, or an environment. It may also stand in the
+        place of `config`: gipo.train(MyEnv).
     callback: called with the figures of every logged update, a line of metrics.jsonl, as gipo.training.Figures.
         It returns None or True to go on, False to end the run, which then makes its last evaluation. Or one of
         gipo.callbacks, or a list of these.
@@ -174,6 +177,10 @@ def train(
     """
     given: dict[str, Any] = {}
     task: Task | None = None
+    if env is None and not isinstance(config, (str, PathLike, Mapping, type(None))):
+        config, env = None, config
+    if config is None and env is not None and not isinstance(env, Mapping):
+        config = "auto"
     keywords, named = flatten(options), flatten({"run.seed": seed, "run.name": name, "learner.env_steps": env_steps})
     if isinstance(config, Mapping):
         given |= flatten(config)
@@ -234,6 +241,11 @@ def resume(
 def presets() -> dict[str, str]:
     """The ready-made configs that `train` takes by name, and what each is."""
     return dict(_core.presets())
+
+
+def zoo() -> dict[str, Record]:
+    """The tasks of the zoo by name: the `preset` that solves each, and the returns to expect; docs/zoo.md."""
+    return {entry["task"]: entry for entry in json.loads(_core.zoo_as_json())}
 
 
 def _path(where: str, run: Any) -> str:

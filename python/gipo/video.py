@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -96,6 +97,7 @@ class Encoder:
              "-s", f"{size[0]}x{size[1]}", "-r", str(fps), "-i", "-", "-c:v", "libx264", "-crf", "20",
              "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", str(self._part)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._said,
+            process_group=0,  # Ctrl-C is for this process, which then ends that one
         )
 
     def write(self, image: Image) -> None:
@@ -180,10 +182,11 @@ def draw(scene: Scene, arguments: argparse.Namespace, say: Callable[[str], None]
     returns = [episode_return for episode_return, _, _ in played]
     fps, every = pace(scene.rate, arguments.fps)
     drawn = []
-    with Encoder(arguments.video, scene.size, fps) as encoder:
+    with postponed() as check, Encoder(arguments.video, scene.size, fps) as encoder:
         for number in choose(arguments.episode, returns):
             _, length, seed = played[number]
             for moment in scene.play(number, seed):
+                check()
                 if moment.step % every == 0 or moment.ended:
                     encoder.write(caption(scene.picture(), moment))
                     say(f"drawing episode {number}: step {moment.step} of {length}")
@@ -197,12 +200,9 @@ def draw(scene: Scene, arguments: argparse.Namespace, say: Callable[[str], None]
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C ends the process at once, also inside compiled code."""
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
+    """Signals end the process at once, also inside compiled code."""
+    with handled(signal.SIG_DFL):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def warn_of_others(found: Record) -> None:
@@ -251,19 +251,57 @@ def sayer(quiet: bool) -> Callable[[str], None]:
 
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
+SAME_REQUEST = 1.0  # seconds: Ctrl-C also ends the program above, and with it comes another signal
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
-    """Ends the work once: Ctrl-C also ends the program above, which then sends another signal, into the cleaning up."""
-    for ending in ENDINGS:
-        signal.signal(ending, signal.SIG_IGN)
-    raise KeyboardInterrupt
+class Interruption:
+    """A handler of signals that raises KeyboardInterrupt: at the first, or where told later, but not twice in a second.
+
+    An exception that is raised out of a handler may come anywhere: between two lines that belong together, or inside a
+    function that compiled code called, where it is lost. What must be undone whatever happens takes `later`, and asks with
+    `check` where it may be interrupted. Somebody who asks again a second later is not kept waiting.
+    """
+
+    def __init__(self, later: bool = False) -> None:
+        self._later, self._asked = later, None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now, before = time.monotonic(), self._asked
+        if before is not None and now - before < SAME_REQUEST:
+            return
+        self._asked = now
+        if before is not None or not self._later:
+            raise KeyboardInterrupt
+
+    def check(self) -> None:
+        if self._asked is not None:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def handled(handler: Any) -> Iterator[None]:
+    before = {ending: signal.signal(ending, handler) for ending in ENDINGS}
+    try:
+        yield
+    finally:
+        for ending, former in before.items():
+            signal.signal(ending, former)
+
+
+@contextlib.contextmanager
+def postponed() -> Iterator[Callable[[], None]]:
+    """Signals are heard where the function that this gives is called, and at the end."""
+    interruption = Interruption(later=True)
+    with handled(interruption):
+        yield interruption.check
+    interruption.check()
 
 
 def reported(work: Callable[[], int]) -> int:
     """The exit code of a command; what the user can mend is said in a line."""
+    interruption = Interruption()
     for ending in ENDINGS:  # what was begun is removed
-        signal.signal(ending, interrupt)
+        signal.signal(ending, interruption)
     try:
         import gipo
 

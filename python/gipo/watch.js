@@ -554,7 +554,7 @@ function layoutOf(panel, own) {
   const titled = a => a?.title ? { ...a, title: { text: a.title, standoff: 6, font: { size: 12, color: quiet } } } : a;
   const layout = { ...own, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: text, size: 11, family: "system-ui, sans-serif" },
     // Margins that plotly finds by itself cost it several passes of each drawing.
-    margin: { l: 58, r: own.yaxis2 ? 46 : 12, t: panel.legend ? narrow ? 56 : 44 : 10, b: 42 },
+    margin: { l: own.yaxis?.type === "category" ? 86 : 58, r: own.yaxis2 ? 46 : 12, t: panel.legend ? narrow ? 56 : 44 : 10, b: 42 },
     hovermode: own.hovermode || "x unified", hoverlabel: { bgcolor: dark.matches ? "#262c33" : "#fff", bordercolor: line, font: { color: text, size: 11 } },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, itemwidth: 30, font: { size: narrow ? 10 : 11 } }, uirevision: `${panel.id} ${page.x} ${page.map} ${page.focus}`,
     xaxis: { ...axis, ...titled({ title: { env_steps: "env steps", update: "updates", minutes: "minutes" }[page.x], ...own.xaxis }) }, yaxis: { ...axis, ...titled(own.yaxis) } };

@@ -124,9 +124,11 @@ class Field:
     """One array of an observation: what an environment returns under some keys, as the program holds it."""
 
     bits = False  # its values are zeros and ones
+    stack = 1  # above it: frames, in the first dimension
 
     def __init__(self, space, keys):
         kind, self.space_shape = kind_of(space), tuple(int(n) for n in space.shape or ())
+        self.space = space
         self.keys, self.part = keys, part_name(keys)
         self.name, self.role = ".".join(map(str, keys)) or "observation", "policy"
         self.shape, self.choices = self.space_shape, None
@@ -145,7 +147,7 @@ class Field:
     def described(self):
         choices = [] if self.choices is None else self.choices.ravel().tolist()
         return {"name": self.name, "dtype": self.dtype.name, "shape": list(self.shape), "role": self.role,
-                "choices": choices, "bits": self.bits}
+                "choices": choices, "bits": self.bits, "stack": self.stack}
 
     def floats(self):
         """How many numbers networks read of it."""
@@ -192,7 +194,7 @@ def in_words(value, array):
 class InfoMask:
     """A mask of actions that comes with info: an array, or one for each part of the action, in its order."""
 
-    name, role, part, choices, bits = "action_mask", "mask", "info['action_mask']", None, False
+    name, role, part, choices, bits, stack = "action_mask", "mask", "info['action_mask']", None, False, 1
 
     def __init__(self, action_space, size):
         self.action_space, self.shape, self.dtype = action_space, (size,), np.dtype(np.uint8)
@@ -290,6 +292,13 @@ class Fields:
             raise Mistake(f"{field.part}, the mask of actions (env.mask), is {sort} of shape {field.space_shape}: wanted uint8 "
                           f"of shape ({size},), one value for each choice of the action; or env.mask = none")
         field.become_mask()
+
+    def mark_frames(self, count):
+        """By env.frame_stack: which fields hold frames."""
+        for field in self.all if count > 1 else []:
+            image = isinstance(field, Field) and field.role != "mask" and is_image(field.space, 1)
+            if image and field.shape[0] == count:
+                field.stack = count
 
     def let_missing(self):
         """What the policy does not see need not be there."""
@@ -435,6 +444,9 @@ def gymnasium_maker(name, options, time_limit):
     def make(_):
         try:
             return gymnasium.make(name, disable_env_checker=True, **copy.deepcopy(options))
+        except gymnasium.error.DependencyNotInstalled as error:
+            hint = "; in a clone of gipo, scripts/setup.sh --box2d does it" if "box2d" in str(error).lower() else ""
+            raise Mistake(f"{error}{hint}; the Python is {sys.executable}") from None
         except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, ModuleNotFoundError) as error:
             raise Mistake(f"gymnasium {gymnasium.__version__} does not make it: {error}") from None
         except (Exception, SystemExit) as error:
@@ -543,12 +555,83 @@ def maker_of(factory, attribute, options, numbered=False):
     return make
 
 
+def is_image(space, dimensions=0):
+    """Whether encoders can read it as an image, with as many dimensions before it."""
+    if kind_of(space) != "Box":
+        return False
+    count, kind = len(space.shape) - dimensions, np.dtype(space.dtype).kind
+    return count in (2, 3) and held_as(space.dtype) == np.uint8 or count == 3 and kind == "f"
+
+
+class FrameStack:
+    """An environment whose images are its last frames, oldest first, in a new first dimension. Where an episode begins its
+    first frame is there as often."""
+
+    def __init__(self, env, count):
+        self.env, self.count, self.frames = env, count, {}
+        self.action_space = env.action_space
+        self.observation_space = self._space(env.observation_space)
+        if self.observation_space is env.observation_space:
+            raise Mistake(f"env.frame_stack = {count}: the observation space {env.observation_space} has no image")
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["env"], name)
+
+    def _space(self, space):
+        kind = kind_of(space)
+        if kind in ("Dict", "Tuple"):
+            parts = [(key, self._space(part)) for key, part in parts_of(space)]
+            if all(new is old for (_, new), (_, old) in zip(parts, parts_of(space))):
+                return space
+            return type(space)(dict(parts) if kind == "Dict" else tuple(part for _, part in parts))
+        if not is_image(space):
+            return space
+        low, high = (np.repeat(np.asarray(bound)[None], self.count, 0) for bound in (space.low, space.high))
+        return type(space)(low, high, dtype=space.dtype)
+
+    def _stack(self, space, value, keys=()):
+        kind = kind_of(space)
+        try:
+            if kind == "Dict":
+                return {key: self._stack(space.spaces[key], part, (*keys, key)) if key in space.spaces else part
+                        for key, part in value.items()}
+            if kind == "Tuple":
+                return tuple(self._stack(part, one, (*keys, i)) for i, (part, one) in enumerate(zip(space.spaces, value)))
+        except (AttributeError, TypeError):
+            return value  # does not fit its space, which is said where it is read
+        if not is_image(space) or np.shape(value) != tuple(space.shape):
+            return value
+        now = np.asarray(value)[None]
+        before = self.frames.get(keys)
+        self.frames[keys] = np.repeat(now, self.count, 0) if before is None else np.concatenate([before[1:], now])
+        return self.frames[keys]
+
+    def reset(self, **arguments):
+        result = self.env.reset(**arguments)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            return result
+        self.frames = {}
+        return self._stack(self.env.observation_space, result[0]), result[1]
+
+    def step(self, action):
+        result = self.env.step(action)
+        if not (isinstance(result, tuple) and len(result) == 5):
+            return result
+        return self._stack(self.env.observation_space, result[0]), *result[1:]
+
+
+def stacked(env, count):
+    return FrameStack(env, count) if count > 1 else env
+
+
 def env_maker(setup):
     """A function that makes an environment of Gymnasium or of a factory, given its number among all."""
     source, _, name = setup["id"].partition(":")
     if source == "gymnasium":
-        return gymnasium_maker(name, setup["options"], setup["time_limit"])
-    return factory_maker(name, setup["options"])
+        make = gymnasium_maker(name, setup["options"], setup["time_limit"])
+    else:
+        make = factory_maker(name, setup["options"])
+    return lambda number: stacked(make(number), setup["frame_stack"])
 
 
 def is_limited(env):
@@ -564,6 +647,7 @@ def is_limited(env):
 def fields_of(host, setup):
     fields = Fields(host.observation_space)
     fields.choose_mask(setup["mask"], host.action_space)
+    fields.mark_frames(setup["frame_stack"])
     return fields
 
 
@@ -665,6 +749,8 @@ class Pool:
                           f"{'; the nearest: ' + ', '.join(near) if near else ''}")
         if setup["time_limit"] is not None:
             options["max_episode_steps"] = setup["time_limit"]
+        if setup["frame_stack"] > 1:
+            options["stack_num"] = setup["frame_stack"]
         self.count, threads = setup["count"], options.pop("num_threads", min(setup["threads"], setup["count"]))
         try:
             spec = envpool.make_spec(name, num_envs=self.count, **options)

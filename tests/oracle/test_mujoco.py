@@ -27,7 +27,7 @@ if not PROBE.exists():
 
 
 def is_mujoco(env_id):
-    return ".mujoco." in str(gym.spec(env_id).entry_point)
+    return env_id in gym.registry and ".mujoco." in str(gym.spec(env_id).entry_point)
 
 
 LISTED = json.loads(subprocess.run([BUILD / "gipo", "list", "envs", "--json"], capture_output=True, check=True).stdout)

@@ -78,6 +78,9 @@ class [[gnu::visibility("default")]] TrainedPolicy {
   // One drawn from the policy's distribution, with the policy's own random stream, which `seed` starts anew.
   std::vector<double> sample(std::span<const float> observation, std::span<const std::uint8_t> mask = {});
   void seed(std::uint64_t seed);
+  // A policy with memory remembers the observations that act and sample were given since this was called; a new one has
+  // seen none. value does not change what it remembers.
+  void begin_episode();
   // What the critic expects from here on, in units of the scaled reward.
   double value(std::span<const float> observation);
 

@@ -12,7 +12,9 @@ namespace gipo {
 
 struct TrainedPolicy::Parts {
   explicit Parts(const std::string& run_or_file)
-      : saved(load_policy(run_or_file)), policy(make_policy<float>(saved.model, {1})) {}
+      : saved(load_policy(run_or_file)),
+        policy(make_policy<float>(saved.model, {1})),
+        state(saved.model.state_size()) {}
 
   const DistributionSpec& distribution() const { return saved.model.distribution; }
   std::size_t mask_size() const { return distribution().masked ? distribution().mask_size() : 0; }
@@ -30,7 +32,7 @@ struct TrainedPolicy::Parts {
     }
     const std::byte* columns[] = {reinterpret_cast<const std::byte*>(observation.data()),
                                   reinterpret_cast<const std::byte*>(mask)};
-    policy->see(parameters_of(saved.weights), {FieldColumns(columns, saved.model.fields.size()), 1});
+    policy->see(parameters_of(saved.weights), {FieldColumns(columns, saved.model.fields.size()), 1, state.data()});
   }
 
   std::vector<double> choose(std::span<const float> observation, std::span<const std::uint8_t> mask, bool greedy) {
@@ -45,6 +47,7 @@ struct TrainedPolicy::Parts {
     const ActionRow row{greedy ? nullptr : &random, action, log_prob};
     policy->forward(1);
     policy->choose({&row, 1});
+    policy->next_state(state.data());
     std::vector<double> out(dims);
     to_env_action(saved.model, action, out);
     return out;
@@ -53,6 +56,7 @@ struct TrainedPolicy::Parts {
   SavedPolicy saved;
   std::unique_ptr<Policy<float>> policy;
   RandomStream random = RandomStream::derive(0, "act");
+  std::vector<float> state;  // [state_size]
 };
 
 TrainedPolicy::TrainedPolicy(const std::string& run_or_file) : parts_(std::make_unique<Parts>(run_or_file)) {}
@@ -73,6 +77,8 @@ std::vector<double> TrainedPolicy::sample(std::span<const float> observation, st
   return parts_->choose(observation, mask, false);
 }
 void TrainedPolicy::seed(std::uint64_t seed) { parts_->random = RandomStream::derive(seed, "act"); }
+
+void TrainedPolicy::begin_episode() { std::ranges::fill(parts_->state, 0.0F); }
 
 double TrainedPolicy::value(std::span<const float> observation) {
   const std::vector<std::uint8_t> all_valid(parts_->mask_size(), 1);  // the critic reads none

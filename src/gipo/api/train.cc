@@ -7,8 +7,8 @@
 #include "gipo/api/gipo.h"
 #include "gipo/bench/clock.h"
 #include "gipo/io/json_text.h"
+#include "gipo/plan/automatic.h"
 #include "gipo/plan/memory.h"
-#include "gipo/plan/presets.h"
 #include "gipo/run/resume.h"
 #include "gipo/train/trainer.h"
 
@@ -46,12 +46,14 @@ double mean_of(const nlohmann::json& returns) {
 
 TrainingResult train(const std::string& config, const std::vector<std::string>& settings, const TrainingHooks& hooks,
                      bool overwrite) {
-  LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config_or_preset(config);
-  for (const std::string& setting : settings) apply_override(loaded, setting);
+  const auto [loaded, chosen] = choose_config(config, [&](LoadedConfig& into) {
+    for (const std::string& setting : settings) apply_override(into, setting);
+  });
   const Plan plan = make_plan(loaded);
   refuse_what_does_not_fit(plan, loaded.origins);
   if (overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, "gipo::train", wall_time);
+  for (const std::string& line : chosen) folder.log(line);
   return run_to_end(plan, folder, nullptr, hooks);
 }
 

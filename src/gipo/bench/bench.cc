@@ -64,6 +64,8 @@ const std::vector<Bench>& benches() {
       {"env", "environments stepped", bench_env},
       {"train", "whole runs", bench_train},
       {"scaling", "what grows with batch, width, environments and capacity", bench_scaling},
+      {"images", "updates of networks that read images, with libtorch", bench_images},
+      {"cuda", "updates, surrogates and inference on an NVIDIA card; measured where it is named", bench_cuda, true},
   };
   return all;
 }

@@ -24,9 +24,10 @@ struct BenchCase {
 struct Bench {
   std::string name, summary;
   std::function<std::vector<BenchCase>()> cases;
+  bool by_name_alone = false;  // not every machine can run it
 };
 
-// learner, inference, replay, env, train, scaling.
+// learner, inference, replay, env, train, scaling, images, cuda.
 const std::vector<Bench>& benches();
 
 std::vector<BenchCase> bench_learner();
@@ -35,6 +36,8 @@ std::vector<BenchCase> bench_replay();
 std::vector<BenchCase> bench_env();
 std::vector<BenchCase> bench_train();
 std::vector<BenchCase> bench_scaling();
+std::vector<BenchCase> bench_images();  // none without libtorch
+std::vector<BenchCase> bench_cuda();
 
 // Seconds of one call: the best of many short runs, so that what else the machine does is left out.
 double best_seconds(const std::function<void()>& call);

@@ -63,7 +63,11 @@ Batch made_up_batch(std::size_t size, const ModelSpec& model) {
   const DistributionSpec& distribution = model.distribution;
   Batch b(size, {model.fields, distribution.dims()});
   RandomStream random(1);
-  for (float& v : b.observation()) v = static_cast<float>(random.normal());
+  if (model.fields[0].raw) {
+    for (std::uint8_t& v : b.observation<std::uint8_t>()) v = static_cast<std::uint8_t>(random.below(256));
+  } else {
+    for (float& v : b.observation()) v = static_cast<float>(random.normal());
+  }
   for (std::size_t i = 0; i < b.action().size(); ++i) {
     const auto choices = static_cast<std::uint64_t>(distribution.choices[i % distribution.dims()]);
     b.action()[i] = static_cast<float>(choices > 0 ? static_cast<double>(random.below(choices)) : random.normal());

@@ -1,29 +1,23 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <nlohmann/json.hpp>
+
 #include "gipo/bindings/arrays.h"
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
 #include "gipo/data/encode.h"
+#include "gipo/data/field_json.h"
+#include "gipo/io/json_text.h"
 
 namespace gipo::bindings {
 namespace {
 
-// Observations in fields, as worker.py describes them, to rows of floats.
+// Observations in fields, as worker.py describes them in JSON, to rows of floats.
 class Encoder {
  public:
-  explicit Encoder(const nb::list& described) {
-    for (const nb::handle f : described) {
-      const auto role = nb::cast<std::string>(f["role"]);
-      fields_.push_back({nb::cast<std::string>(f["name"]), dtype_of(nb::cast<std::string>(f["dtype"])),
-                         nb::cast<std::vector<std::int64_t>>(f["shape"]),
-                         role == name_of(Role::kMask)     ? Role::kMask
-                         : role == name_of(Role::kCritic) ? Role::kCritic
-                                                          : Role::kPolicy,
-                         nb::cast<std::vector<std::int64_t>>(f["choices"]), nb::cast<bool>(f["bits"]),
-                         nb::cast<bool>(f["raw"])});
-    }
-  }
+  explicit Encoder(const std::string& described)
+      : fields_(fields_from_json(parse_json<nlohmann::json>(described, "fields"))) {}
 
   std::size_t size() const { return floats_of(fields_); }
 
@@ -48,7 +42,7 @@ class Encoder {
 
 void add_fields(nb::module_& m) {
   nb::class_<Encoder>(m, "Encoder", "Observations in fields to rows of floats.")
-      .def(nb::init<const nb::list&>(), nb::arg("fields"))
+      .def(nb::init<const std::string&>(), nb::arg("fields"))
       .def_prop_ro("size", &Encoder::size, "Values of a row.")
       .def("rows", &Encoder::rows, nb::arg("columns"), nb::arg("n"), "Rows [n, size] of an array [n, ...] per field.");
 }

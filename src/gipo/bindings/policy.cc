@@ -30,10 +30,14 @@ class ActingPolicy {
   using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
   using Raw = std::vector<AnyArray>;  // [N, ...] of each field that an encoder reads
 
+  // [N, state_size] of a policy with memory: that of before; none: that of before an episode.
+  using State = std::optional<nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>>;
+
   // Observations [N, size] -> the numbers of actions [N, dims], choices counted from 0. mask [N, mask_size] of a masked
-  // policy: which are valid.
+  // policy: which are valid. The state becomes that of after.
   OwnedArray<double> act(const Array<float>& observations, const Raw& raw, bool deterministic,
-                         std::optional<std::uint64_t> seed, const std::optional<Array<std::uint8_t>>& mask) {
+                         std::optional<std::uint64_t> seed, const std::optional<Array<std::uint8_t>>& mask,
+                         const State& state) {
     if (seed) random_ = stream(*seed);
     const ModelSpec& model = saved_.model;
     const std::size_t rows = observations.shape(0), dims = model.distribution.dims();
@@ -41,7 +45,7 @@ class ActingPolicy {
     std::vector<float> actions(rows * dims), log_probs(rows * dims);
     std::vector<double> all(rows * dims);
     std::vector<ActionRow> choices;
-    for_rows(observations, raw, mask ? mask->data() : nullptr,
+    for_rows(observations, raw, mask ? mask->data() : nullptr, state,
              [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
                choices.clear();
                for (std::size_t i = begin; i < begin + n; ++i) {
@@ -51,6 +55,7 @@ class ActingPolicy {
                }
                policy.forward(n);
                policy.choose(choices);
+               if (state) policy.next_state(state->data() + begin * model.state_size());
                for (std::size_t i = 0; i < n; ++i)
                  to_env_action(model, choices[i].action, {&all[(begin + i) * dims], dims});
              });
@@ -62,13 +67,13 @@ class ActingPolicy {
 
   // What the distribution is made of, under the names of the exported model's outputs: logits [N, sum of choices] of
   // the categorical dimensions, mean [N, ...] and log_std of the gaussian ones.
-  nb::dict parameters(const Array<float>& observations, const Raw& raw) {
+  nb::dict parameters(const Array<float>& observations, const Raw& raw, const State& state) {
     const DistributionSpec& spec = saved_.model.distribution;
     const std::size_t rows = observations.shape(0), outputs = spec.outputs(), gaussians = spec.extra_parameters();
     std::vector<float> logits, mean;
     logits.reserve(rows * spec.mask_size());
     mean.reserve(rows * gaussians);
-    for_rows(observations, raw, nullptr, [&](Policy<float>& policy, std::size_t, std::size_t n) {
+    for_rows(observations, raw, nullptr, state, [&](Policy<float>& policy, std::size_t, std::size_t n) {
       policy.forward(n);
       const float* out = policy.distribution().outputs;
       for (const float* last = out + n * outputs; out < last;) {
@@ -89,9 +94,9 @@ class ActingPolicy {
     return out;
   }
 
-  OwnedArray<float> value(const Array<float>& observations, const Raw& raw) {
+  OwnedArray<float> value(const Array<float>& observations, const Raw& raw, const State& state) {
     std::vector<float> all(observations.shape(0));
-    for_rows(observations, raw, nullptr, [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
+    for_rows(observations, raw, nullptr, state, [&](Policy<float>& policy, std::size_t begin, std::size_t n) {
       std::copy_n(policy.values(), n, all.begin() + static_cast<std::ptrdiff_t>(begin));
     });
     return to_numpy(std::move(all));
@@ -114,9 +119,10 @@ class ActingPolicy {
 
   // Calls f(policy that has seen some rows, the first of them, how many).
   template <class F>
-  void for_rows(const Array<float>& observations, const Raw& raw, const std::uint8_t* mask, F&& f) {
+  void for_rows(const Array<float>& observations, const Raw& raw, const std::uint8_t* mask, const State& state, F&& f) {
     const std::size_t rows = observations.shape(0), size = saved_.model.observation_size,
-                      choices = saved_.model.distribution.mask_size();
+                      choices = saved_.model.distribution.mask_size(), remembered = saved_.model.state_size();
+    GIPO_CHECK(!state || state->size() == rows * remembered);
     for (std::size_t begin = 0; begin < rows; begin += kRowsTogether) {
       const std::size_t n = std::min(kRowsTogether, rows - begin);
       std::vector<const std::byte*> columns;
@@ -132,7 +138,7 @@ class ActingPolicy {
         }
       }
       Policy<float>& policy = with_room(n);
-      policy.see(parameters_of(saved_.weights), {columns, n});
+      policy.see(parameters_of(saved_.weights), {columns, n, state ? state->data() + begin * remembered : nullptr});
       f(policy, begin, n);
     }
   }
@@ -157,8 +163,9 @@ void add_policy(nb::module_& m) {
   nb::class_<ActingPolicy>(m, "Policy", "A trained policy.")
       .def(nb::init<const std::string&, const std::string&>(), nb::arg("run_or_file"), nb::arg("which"))
       .def("act", &ActingPolicy::act, nb::arg("observations").noconvert(), nb::arg("raw"), nb::arg("deterministic"),
-           nb::arg("seed").none(), nb::arg("mask").noconvert().none(),
-           "Numbers of actions [N, dims] for observations [N, size]; mask [N, mask_size] of a masked policy.")
+           nb::arg("seed").none(), nb::arg("mask").noconvert().none(), nb::arg("state").noconvert().none(),
+           "Numbers of actions [N, dims] for observations [N, size]; mask [N, mask_size] of a masked policy; state [N, "
+           "state_size] of one with memory, which becomes that of after.")
       .def("begin_episode", &ActingPolicy::begin_episode, nb::arg("seed"), nb::arg("episode"),
            "Samples from here on as this episode of an evaluation does.")
       .def_prop_ro(
@@ -169,9 +176,9 @@ void add_policy(nb::module_& m) {
           },
           "Values of a mask of valid actions; 0 where the policy has none.")
       .def("parameters", &ActingPolicy::parameters, nb::arg("observations").noconvert(), nb::arg("raw"),
-           "The distribution's parameters for observations [N, size].")
+           nb::arg("state").noconvert().none(), "The distribution's parameters for observations [N, size].")
       .def("value", &ActingPolicy::value, nb::arg("observations").noconvert(), nb::arg("raw"),
-           "The critic's values for observations [N, size].")
+           nb::arg("state").noconvert().none(), "The critic's values for observations [N, size].")
       .def_prop_ro(
           "env", [](const ActingPolicy& p) { return p.saved().env_id; }, "Id of the task.")
       .def_prop_ro(
@@ -179,6 +186,9 @@ void add_policy(nb::module_& m) {
       .def_prop_ro(
           "observation_size", [](const ActingPolicy& p) { return p.saved().model.observation_size; },
           "Values of an observation.")
+      .def_prop_ro(
+          "state_size", [](const ActingPolicy& p) { return p.saved().model.state_size(); },
+          "Numbers that a policy with memory carries from step to step; 0 where it has none.")
       .def_prop_ro(
           "raw_fields",
           [](const ActingPolicy& p) {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -18,8 +19,10 @@
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
 #include "gipo/core/signals.h"
+#include "gipo/plan/automatic.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/presets.h"
+#include "gipo/plan/zoo.h"
 #include "gipo/run/first_weights.h"
 #include "gipo/run/resume.h"
 #include "gipo/train/trainer.h"
@@ -220,7 +223,8 @@ struct Work {
   std::unique_ptr<RunFolder> folder;
   std::optional<Checkpoint> checkpoint;
   std::shared_ptr<const Weights> first;
-  Trainer* trainer = nullptr;  // while it is there
+  std::vector<std::string> chosen;  // settings that nobody gave, and why
+  Trainer* trainer = nullptr;       // while it is there
 };
 
 // One call of train or resume, on the caller's thread.
@@ -239,7 +243,10 @@ class Session {
       // From here on there is a run folder, which an interruption is to leave with a checkpoint.
       work->folder = positions ? std::make_unique<RunFolder>(work->plan, command, wall_time, *positions)
                                : std::make_unique<RunFolder>(work->plan, command, wall_time);
-      hear([&] { listeners_.start(work->plan.name, opening(work->plan), work->plan.run_dir); });
+      for (const std::string& line : work->chosen) work->folder->log(line);
+      std::vector<std::string> words = work->chosen;
+      words.push_back(opening(work->plan));
+      hear([&] { listeners_.start(work->plan.name, fmt::format("{}", fmt::join(words, "\n")), work->plan.run_dir); });
       const auto thread = std::make_shared<RunThread>();
       RunThread::start(thread, [work, hooks = hooks(*thread, *work)] {
         Trainer trainer(work->plan, *work->folder, hooks, std::exchange(work->first, {}));
@@ -374,10 +381,14 @@ using NamedValues = std::vector<std::pair<std::string, nb::object>>;
 
 // Makes the plan of a config file (none: empty) and options on top of it, and what the run begins with.
 void prepare(Work& work, const std::string& config, const NamedValues& options, const std::string& where) {
-  LoadedConfig loaded = config.empty() ? LoadedConfig{} : load_config_or_preset(config);
-  for (const auto& [key, value] : options) set_option(loaded, key, to_option(key, value), where);
+  std::vector<std::pair<std::string, OptionValue>> given;
+  for (const auto& [key, value] : options) given.emplace_back(key, to_option(key, value));
   const nb::gil_scoped_release released;  // a task may take its time to be made
+  const auto [loaded, chosen] = choose_config(config, [&](LoadedConfig& into) {
+    for (const auto& [key, value] : given) set_option(into, key, value, where);
+  });
   work.plan = make_plan(loaded);
+  work.chosen = chosen;
   work.first = first_weights(work.plan, loaded.origins);
   refuse_what_does_not_fit(work.plan, loaded.origins);
 }
@@ -428,6 +439,7 @@ void add_training(nb::module_& m) {
         return all;
       },
       "Names of the ready-made configs, and what each is.");
+  m.def("zoo_as_json", &zoo_as_json, "The zoo, as JSON.");
   m.def("train", &train, nb::arg("config"), nb::arg("options"), nb::arg("overwrite"), nb::arg("command"),
         nb::arg("listeners"), "Trains to the end; the run folder.");
   m.def("resume", &resume, nb::arg("run"), nb::arg("updates").none(), nb::arg("env_steps").none(), nb::arg("command"),

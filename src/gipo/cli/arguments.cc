@@ -111,7 +111,12 @@ void add_training(CLI::App* c, const std::string& typed, TrainArguments& a) {
       ->check(path_text());
   in_group(
       "What to train",
-      {c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false),
+      {c->add_option("--zoo", a.zoo,
+                     "Task of the zoo, with the settings that solve it (gipo list zoo); in place of a config")
+           ->excludes("config"),
+       c->add_option("--env", a.env,
+                     "Task; the same as --set env.id=ID. Without a config, the settings are chosen for the task"),
+       c->add_option("--set", a.overrides, "Set an option: group.name=value; may be repeated")->allow_extra_args(false),
        c->add_option("--seed", a.seed, "Root seed; the same as --set run.seed=N"),
        c->add_option("--env-steps", a.env_steps,
                      "Length of the run in environment steps; the same as --set learner.env_steps=N")});
@@ -243,25 +248,29 @@ void add_play(CLI::App& app, Chosen& chosen) {
 void add_doctor(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("doctor", "Check a run folder and say how to repair it");
   DoctorArguments& a = arguments_of(c, doctor, chosen);
-  c->add_option("run", a.run, "Run folder")->required()->check(path_text());
+  CLI::Option* run = c->add_option("run", a.run, "Run folder")->check(path_text());
+  c->add_flag("--machine", a.machine, "Say instead which backends and devices this program has on this machine")
+      ->excludes(run);
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
 }
 
 void add_bench(CLI::App& app, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("bench", "Measure the speed of gipo on this machine, beside references");
   BenchArguments& a = arguments_of(c, bench, chosen);
-  c->add_option("names", a.names, "learner, inference, replay, env, train, scaling; default: all");
+  c->add_option("names", a.names,
+                "learner, inference, replay, env, train, scaling, images; default: these. cuda: on an NVIDIA card");
   c->add_flag("--json", a.json, "Print a JSON array on stdout");
 }
 
 void add_list(CLI::App& app, Chosen& chosen) {
-  CLI::App* c = app.add_subcommand("list", "List presets, envs, surrogates or options");
+  CLI::App* c = app.add_subcommand("list", "List presets, the zoo, envs, surrogates or options");
   ListArguments& a = arguments_of(c, list, chosen);
   c->add_option("what", a.what, "What to list")
       ->required()
-      ->check(CLI::IsMember({"presets", "envs", "surrogates", "options"}));
+      ->check(CLI::IsMember({"presets", "zoo", "envs", "surrogates", "options"}));
   c->add_flag("--json", a.json, "Print a JSON array on stdout");
-  c->add_flag("--markdown", a.markdown, "For options and envs: print the page docs/options.md or docs/tasks.md");
+  c->add_flag("--markdown", a.markdown,
+              "For options, envs and the zoo: print the page docs/options.md, docs/tasks.md or docs/zoo.md");
 }
 
 void add_aggregate(CLI::App& app, Chosen& chosen) {

@@ -79,6 +79,7 @@ int bench(const BenchArguments& a) {
   const int code = say_unknown(a.names);
   std::vector<BenchCase> cases;
   for (const Bench& b : benches()) {
+    if (a.names.empty() && b.by_name_alone) continue;
     if (!a.names.empty() && std::find(a.names.begin(), a.names.end(), b.name) == a.names.end()) continue;
     for (BenchCase& c : b.cases()) cases.push_back(std::move(c));
   }

@@ -17,6 +17,8 @@ inline constexpr int kDone = 0, kFailed = 1, kUserMistake = 2, kInterrupted = 13
 
 struct TrainArguments {
   std::string config;                  // path; empty: defaults alone
+  std::string zoo;                     // task whose preset is taken instead
+  std::string env;                     // task; where no config is given, the settings are chosen for it
   std::vector<std::string> overrides;  // --set
   std::optional<std::int64_t> seed, env_steps;
   std::string name;
@@ -82,6 +84,7 @@ int video(const EvalArguments& arguments);
 
 struct DoctorArguments {
   std::string run;
+  bool machine = false;
   bool json = false;
 };
 int doctor(const DoctorArguments& arguments);
@@ -93,7 +96,7 @@ struct BenchArguments {
 int bench(const BenchArguments& arguments);
 
 struct ListArguments {
-  std::string what;  // presets, envs, surrogates or options
+  std::string what;  // presets, zoo, envs, surrogates or options
   bool json = false, markdown = false;
 };
 int list(const ListArguments& arguments);

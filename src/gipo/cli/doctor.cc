@@ -1,10 +1,14 @@
 #include "gipo/doctor/doctor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
 #include "gipo/cli/commands.h"
+#include "gipo/core/error.h"
+#include "gipo/learner/learner.h"
+#include "gipo/policy/torch_policy.h"
 
 namespace gipo::cli {
 namespace {
@@ -14,9 +18,30 @@ const char* in_words(Health health) {
   return health == Health::kNote ? "note" : "damaged";
 }
 
+int describe_machine(bool json) {
+  const std::vector<std::string> devices = torch_cuda_devices();
+  const std::string version = torch_version();
+  if (json) {
+    const nlohmann::ordered_json out = {
+        {"backends", learner_backends()},
+        {"libtorch", version.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(version)},
+        {"cuda_devices", devices}};
+    fmt::print("{}\n", out.dump(2));
+    return kDone;
+  }
+  fmt::print("backends (learner.backend): {}\n", fmt::join(learner_backends(), ", "));
+  fmt::print("libtorch: {}\n", version.empty() ? kAddTorch : version);
+  fmt::print("devices (learner.device): cpu");
+  for (std::size_t i = 0; i < devices.size(); ++i) fmt::print(", cuda:{} ({})", i, devices[i]);
+  fmt::print("\n");
+  return kDone;
+}
+
 }  // namespace
 
 int doctor(const DoctorArguments& a) {
+  if (a.machine) return describe_machine(a.json);
+  if (a.run.empty()) throw Error("gipo doctor: wanted a run folder, or --machine");
   std::string run = a.run;
   while (run.size() > 1 && run.back() == '/') run.pop_back();
   const Diagnosis diagnosis = examine(run);

@@ -34,21 +34,22 @@ void apply_host_option(LoadedConfig& loaded, const std::string& assignment) {
 }
 
 // Only async runs have actors that come and go.
-LoadedConfig load_learning(const LearnArguments& a) {
-  LoadedConfig loaded = load_training(a);
+ChosenConfig load_learning(const LearnArguments& a) {
+  ChosenConfig config = load_training(a);
+  LoadedConfig& loaded = config.loaded;
   if (const auto set = loaded.origins.find("run.mode"); set == loaded.origins.end()) {
     set_option(loaded, "run.mode", std::string("async"), "learn");
   } else if (loaded.config.run.mode == RunMode::kLockstep) {
     throw Error(fmt::format("{}: run.mode = \"lockstep\" is not accepted by learn: wanted async", set->second));
   }
-  return loaded;
+  return config;
 }
 
 }  // namespace
 
 int learn(const LearnArguments& a) {
   if (!has_remote()) throw Error(kAddGrpc);
-  const LoadedConfig loaded = load_learning(a);
+  const auto [loaded, chosen] = load_learning(a);
   const Plan plan = make_plan(loaded);
   const ListenOptions options{a.listen, a.certificates, a.megabytes_per_second};
   const auto say = [&](const Listener& listener) {
@@ -72,6 +73,7 @@ int learn(const LearnArguments& a) {
   listen_for_signals();
   if (a.overwrite || a.resume) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
+  tell(chosen, folder, a.quiet);
   say(*listener);
   return run_session(plan, folder, {nullptr, first}, a.json, a.quiet, listener.get());
 }

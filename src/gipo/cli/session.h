@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "gipo/plan/automatic.h"
 #include "gipo/plan/plan.h"
 #include "gipo/run/checkpoint.h"
 #include "gipo/run/run_folder.h"
@@ -33,7 +34,9 @@ const std::atomic<bool>& stop_flag();
 
 // The config that the arguments of `train` or `learn` say.
 struct TrainArguments;
-LoadedConfig load_training(const TrainArguments& arguments);
+ChosenConfig load_training(const TrainArguments& arguments);
+// Says what was chosen for a task without a config, and writes it to the log of its run.
+void tell(const std::vector<std::string>& chosen, RunFolder& folder, bool quiet);
 
 // Seconds for the whole run, from a few updates on made-up data of the run's own shapes.
 double estimate_seconds(const Plan& plan);

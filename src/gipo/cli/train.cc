@@ -8,21 +8,26 @@
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
+#include "gipo/plan/automatic.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/option_table.h"
 #include "gipo/plan/presets.h"
+#include "gipo/plan/zoo.h"
 #include "gipo/run/first_weights.h"
 #include "gipo/train/trainer.h"
 
 namespace gipo::cli {
 
-LoadedConfig load_training(const TrainArguments& a) {
-  LoadedConfig loaded = a.config.empty() ? LoadedConfig{} : load_config_or_preset(a.config);
-  for (const std::string& assignment : a.overrides) apply_override(loaded, assignment);
-  if (a.seed) apply_override(loaded, fmt::format("run.seed={}", *a.seed));
-  if (a.env_steps) set_option(loaded, "learner.env_steps", *a.env_steps, "--env-steps");
-  if (!a.name.empty()) set_option(loaded, "run.name", a.name, "--name");
-  return loaded;
+ChosenConfig load_training(const TrainArguments& a) {
+  const bool automatic = a.config.empty() && a.zoo.empty() && !a.env.empty();
+  const std::string config = automatic ? kAutomatic : a.zoo.empty() ? a.config : zoo_preset(a.zoo);
+  return choose_config(config, [&a](LoadedConfig& loaded) {
+    if (!a.env.empty()) set_option(loaded, "env.id", a.env, "--env");
+    for (const std::string& assignment : a.overrides) apply_override(loaded, assignment);
+    if (a.seed) apply_override(loaded, fmt::format("run.seed={}", *a.seed));
+    if (a.env_steps) set_option(loaded, "learner.env_steps", *a.env_steps, "--env-steps");
+    if (!a.name.empty()) set_option(loaded, "run.name", a.name, "--name");
+  });
 }
 
 namespace {
@@ -54,14 +59,18 @@ int say_what_there_is() {
              "  gipo train classic/stale\n"
              "  gipo train classic/stale --set env.id=Pendulum-v1\n"
              "  gipo train my.toml\n"
+             "  gipo train --env python:my_module:MyEnv      settings are chosen for the task\n"
+             "  gipo train --zoo LunarLander-v3              settings that solve a task (gipo list zoo)\n"
              "Presets:\n");
-  for (const PresetConfig& preset : preset_configs()) fmt::print(stderr, "  {:<28} {}\n", preset.name, preset.about());
+  for (const PresetConfig& preset : preset_configs()) {
+    if (!preset.name.starts_with("zoo/")) fmt::print(stderr, "  {:<28} {}\n", preset.name, preset.about());
+  }
   fmt::print(stderr, "`gipo list envs` shows the tasks; options alone, as in --set env.id=ID, take the defaults.\n");
   return kUserMistake;
 }
 
 // A run that does not fit is shown as well, and then refused as it would be without --dry-run.
-int dry_run(const Plan& plan, const Origins& origins, bool json) {
+int dry_run(const Plan& plan, const Origins& origins, const std::vector<std::string>& chosen, bool json) {
   const MemoryLimit limit = memory_limit();
   const MemoryNeed need = memory_need(plan);
   const bool fits = need.total() <= limit.available();
@@ -76,9 +85,11 @@ int dry_run(const Plan& plan, const Origins& origins, bool json) {
     out["replay_megabytes"] = 1e-6 * static_cast<double>(plan.replay_bytes());
     out["memory"] = to_json(need, limit);
     out["estimated_seconds"] = fits ? nlohmann::ordered_json(seconds) : nullptr;
+    out["chosen"] = chosen;
     out["config"] = config_to_toml(plan.config);
     fmt::print("{}\n", out.dump(2));
   } else {
+    for (const std::string& line : chosen) fmt::print("# {}\n", line);
     fmt::print("{}\n# run folder: {}\n# dial: {}\n# {} env steps, {} updates\n# time: {}\n# memory: about {}\n",
                config_to_toml(plan.config), plan.run_dir, dial(plan), plan.total_env_steps(),
                plan.config.learner.updates, fits ? "about " + in_time(seconds) + " on this machine" : "not tried",
@@ -89,6 +100,13 @@ int dry_run(const Plan& plan, const Origins& origins, bool json) {
 }
 
 }  // namespace
+
+void tell(const std::vector<std::string>& chosen, RunFolder& folder, bool quiet) {
+  for (const std::string& line : chosen) {
+    folder.log(line);
+    if (!quiet) fmt::print(stderr, "{}\n", line);
+  }
+}
 
 double estimate_seconds(const Plan& plan) {
   ThreadPool pool(static_cast<std::size_t>(plan.config.run.threads));
@@ -120,15 +138,17 @@ double estimate_seconds(const Plan& plan) {
 }
 
 int train(const TrainArguments& a) {
-  const LoadedConfig loaded = load_training(a);
+  const auto [loaded, chosen] = load_training(a);
   const Plan plan = make_plan(loaded);
-  if (a.config.empty() && a.overrides.empty() && !a.dry_run) return say_what_there_is();
+  if (a.config.empty() && a.zoo.empty() && a.env.empty() && a.overrides.empty() && !a.dry_run)
+    return say_what_there_is();
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
-  if (a.dry_run) return dry_run(plan, loaded.origins, a.json);
+  if (a.dry_run) return dry_run(plan, loaded.origins, chosen, a.json);
   refuse_what_does_not_fit(plan, loaded.origins);
   listen_for_signals();
   if (a.overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
+  tell(chosen, folder, a.quiet);
   return run_session(plan, folder, {nullptr, first}, a.json, a.quiet);
 }
 

@@ -12,12 +12,15 @@ namespace gipo {
 struct Stretch {
   std::size_t begin = 0, length = 0;  // steps [begin, begin + length) of the batch
   bool terminated = false;            // its last step ended the task: do not bootstrap
-  std::size_t offset = 0;             // of its first step in the segment: the state kept is that of step 0
+  std::size_t offset = 0;             // of its first step in the segment
+  // Observations [context_begin, context_begin + context) are those between the state that the segment keeps and its
+  // first step: of a recurrent policy alone.
+  std::size_t context_begin = 0, context = 0;
 };
 
 // What one update learns from: structure of arrays, made once. Row i of every array is the same step.
-//   observation [N + stretches]: the steps', then the one after the end of each stretch; action [N, dims]; log_prob
-//   [N, dims] of the behaviour policy; reward [N]; advantage, target [N] as stored at collection; version [N] of the
+//   observation [N + stretches + contexts]: the steps', then the one after the end of each stretch, then what stands
+//   before stretches; action [N, dims]; log_prob [N, dims] of the behaviour policy; reward [N]; advantage, target [N] as stored at collection; version [N] of the
 //   behaviour policy; state [stretches] at the start of the segment that each stretch is of
 struct Batch : Transitions {
   Batch(std::size_t steps, const TransitionSpec& spec);

@@ -20,7 +20,7 @@ std::size_t columns_at_once(const TransitionSpec& spec) {
 }  // namespace
 
 Segment::Segment(std::size_t capacity, const TransitionSpec& spec)
-    : Transitions(spec, rows_of_segment(capacity)),
+    : Transitions(spec, rows_of_segment(capacity, spec.context())),
       discounted(capacity),
       value(capacity + 1),
       observation_sums(floats_of(spec.observation)),
@@ -31,7 +31,7 @@ double Segment::bytes_needed(std::size_t capacity, const TransitionSpec& spec) {
   constexpr double kDiscountedAndValue = 2 * sizeof(float), kSums = 3 * sizeof(double);
   const auto some_columns = static_cast<double>(columns_at_once(spec) * sizeof(float));
   const auto observation = static_cast<double>(floats_of(spec.observation));
-  return Table::bytes_needed(columns(spec), rows_of_segment(capacity)) +
+  return Table::bytes_needed(columns(spec), rows_of_segment(capacity, spec.context())) +
          static_cast<double>(capacity + 1) * kDiscountedAndValue + static_cast<double>(capacity) * some_columns +
          observation * kSums + static_cast<double>(sizeof(Segment));
 }
@@ -61,12 +61,12 @@ void Segment::sum_field(std::size_t field, std::size_t column) {
 }
 
 std::span<std::byte> Segment::filled(std::size_t column) {
-  const std::size_t rows = rows_of_segment(length).of(layout().columns[column].rows);
+  const std::size_t rows = rows_of_segment(length, context).of(layout().columns[column].rows);
   return {table().row(column, 0), rows * table().row_bytes(column)};
 }
 
 std::span<const std::byte> Segment::filled(std::size_t column) const {
-  const std::size_t rows = rows_of_segment(length).of(layout().columns[column].rows);
+  const std::size_t rows = rows_of_segment(length, context).of(layout().columns[column].rows);
   return {table().row(column, 0), rows * table().row_bytes(column)};
 }
 

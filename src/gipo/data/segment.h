@@ -17,13 +17,16 @@ class ByteWriter;
 // the end of a rollout. Filled by an actor in place; the arrays are made once, for the longest segment.
 //   observation [T+1], the last row the true final one; action [T, dims]; log_prob [T, dims] of the behaviour policy, the
 //   joint one is the row's sum; reward [T] times env.reward_scale; advantage, target [T] from the values below;
-//   version [T] of the behaviour policy; state [1] of the policy before the first step
+//   version [T] of the behaviour policy; state [1] of the policy before the first step, or before the context
+// The context is what was observed in the same episode just before the first step: rows of the observation after the
+// final one, added when the segment is closed.
 struct Segment : Transitions {
   Segment(std::size_t capacity, const TransitionSpec& spec);
   static double bytes_needed(std::size_t capacity, const TransitionSpec& spec);
 
   std::uint64_t actor = 0, incarnation = 0, sequence = 0;  // who made it, and its number there
   std::size_t length = 0;                                  // T
+  std::size_t context = 0;                                 // observations of before
   bool terminated = false;                                 // the last step ended the task
   bool truncated = false;                                  // the last step ran out of time
   double first_env_step = 0;   // environment steps of the whole run when its first step was taken
@@ -35,7 +38,7 @@ struct Segment : Transitions {
   ColumnSums observation_sums, discounted_sums;  // of the T steps, once it is closed
 
   std::size_t capacity() const { return discounted.size(); }
-  void clear() { length = 0, terminated = truncated = false; }
+  void clear() { length = context = 0, terminated = truncated = false; }
   // Fills observation_sums, by the floats that networks read. Allocates nothing.
   void sum_observations();
   // The filled rows of a column.

@@ -49,6 +49,13 @@ std::size_t Field::values() const {
   return n;
 }
 
+Field Field::frame() const {
+  Field one = *this;
+  if (stack > 1) one.shape.erase(one.shape.begin());
+  one.stack = 1;
+  return one;
+}
+
 std::size_t Field::floats() const {
   if (role == Role::kMask || raw) return 0;
   if (choices.empty()) return values();

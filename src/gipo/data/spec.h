@@ -27,6 +27,9 @@ struct Field {
   std::vector<std::int64_t> choices = {};  // where its values are choices, counted from 0: how many, for each of them
   bool bits = false;                       // its values are zeros and ones
   bool raw = false;                        // networks read it as it is: no floats are made of it
+  // Above 1: the first dimension is that of moments, and the field holds as many frames, the last of them that of now.
+  // They are those of the observations before, or as often the first one of the episode, and are kept once.
+  std::int64_t stack = 1;
 
   std::size_t values() const;  // in one observation
   std::size_t bytes() const { return values() * size_of(dtype); }
@@ -35,6 +38,7 @@ struct Field {
   // What is made of it for networks: each choice as a row of zeros with a one, anything else as a number each; of a mask
   // and of what they read as it is none.
   std::size_t floats() const;
+  Field frame() const;  // one of its frames, or itself
   bool operator==(const Field&) const = default;
 };
 
@@ -49,7 +53,8 @@ using ObservationRow = std::span<std::byte* const>;
 
 // One array of a transition; what walks all of them (insert, sample, save, load, wire) walks a list of these.
 struct Column {
-  // How many rows a segment of T steps has: T, T + 1 (with the true final observation), or one (its start).
+  // How many rows a segment of T steps has: T; T + 1, with the true final observation, and those of its context; or one
+  // (its start).
   enum class Rows : std::uint8_t { kSteps, kStepsAndFinal, kStart };
   std::string name;
   DType dtype = DType::kFloat32;

@@ -22,7 +22,8 @@ struct RowCounts {
     return rows == Column::Rows::kSteps ? steps : rows == Column::Rows::kStepsAndFinal ? with_final : starts;
   }
 };
-inline RowCounts rows_of_segment(std::size_t steps) { return {steps, steps + 1, 1}; }
+// context: observations of before its first step, which lie behind the final one.
+inline RowCounts rows_of_segment(std::size_t steps, std::size_t context) { return {steps, steps + 1 + context, 1}; }
 
 // Arrays of rows, one for each column, in one piece of memory; each array begins 16 bytes into a cache line. All zero at
 // first.

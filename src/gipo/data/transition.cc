@@ -69,9 +69,21 @@ TransitionSpec plain_transition(std::size_t observation_size, std::size_t action
   return {plain_fields(observation_size), action_dims, stored};
 }
 
-Columns columns(const TransitionSpec& spec) {
+bool TransitionSpec::stacked() const {
+  return std::ranges::any_of(observation, [](const Field& f) { return f.stack > 1; });
+}
+
+std::size_t TransitionSpec::context() const {
+  std::int64_t frames = 1;
+  for (const Field& f : observation) frames = std::max(frames, f.stack);
+  return burn_in + static_cast<std::size_t>(frames - 1);
+}
+
+Columns columns(const TransitionSpec& spec, Frames frames) {
   Columns list;
-  for (const Field& f : spec.observation) list.push_back(column_of(f, Rows::kStepsAndFinal));
+  for (const Field& f : spec.observation) {
+    list.push_back(column_of(frames == Frames::kOne ? f.frame() : f, Rows::kStepsAndFinal));
+  }
   list.push_back({"action", DType::kFloat32, spec.action_dims});
   list.push_back({"log_prob", DType::kFloat32, spec.action_dims});
   list.push_back({"reward", DType::kFloat32, 1});
@@ -84,7 +96,8 @@ Columns columns(const TransitionSpec& spec) {
   return list;
 }
 
-TransitionLayout::TransitionLayout(const TransitionSpec& s) : spec(s), columns(gipo::columns(s)) {
+TransitionLayout::TransitionLayout(const TransitionSpec& s, Frames frames)
+    : spec(s), columns(gipo::columns(s, frames)) {
   for (const Column& c : columns) row_bytes.push_back(c.row_bytes());
   // Behind the fields, whose names are the task's.
   const auto find = [&](const char* name) {
@@ -99,7 +112,7 @@ TransitionLayout::TransitionLayout(const TransitionSpec& s) : spec(s), columns(g
   target = find("target");
   version = find("version");
   state = find("state");
-  fingerprint = fingerprint_of(columns);
+  fingerprint = fingerprint_of(gipo::columns(s));
 }
 
 std::size_t TransitionLayout::step_bytes() const {

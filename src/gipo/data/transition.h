@@ -18,6 +18,12 @@ struct TransitionSpec {
   bool stored = true;                      // advantages and targets made at collection are kept
   std::size_t state_size = 0;              // numbers of a recurrent policy's state, kept at the start of each segment
   std::vector<std::int64_t> choices = {};  // per action dimension, where actions are choices; 0: a number
+  // Of a recurrent policy: observations of before a segment that are kept with it, the state being that of before these;
+  // and the steps of the longest segment.
+  std::size_t burn_in = 0, longest = 0;
+
+  bool stacked() const;         // whether a field holds frames
+  std::size_t context() const;  // the most observations of before a segment: for the state and for frames
 
   bool operator==(const TransitionSpec&) const = default;
 };
@@ -27,19 +33,30 @@ TransitionSpec plain_transition(std::size_t observation_size, std::size_t action
 // The one list of the arrays of a transition: the fields of an observation in their order, then action, log_prob, reward,
 // advantage and target where they are stored, version, and the state where there is one. What inserts, samples, saves,
 // loads, sends, checks or counts transitions walks this list.
-Columns columns(const TransitionSpec& spec);
+// Segments and the replay keep one frame of each observation, batches have all that networks see.
+enum class Frames { kOne, kAll };
+Columns columns(const TransitionSpec& spec, Frames frames = Frames::kOne);
+
+// Of a segment with a context, the row of what was observed at a moment: 0 at its first step, negative before. Before the
+// episode there was nothing: its first observation stands for that.
+inline std::size_t row_of(std::ptrdiff_t moment, std::size_t length, std::size_t context) {
+  if (moment >= 0) return static_cast<std::size_t>(moment);
+  const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(context) + moment;
+  if (context == 0) return 0;
+  return length + 1 + static_cast<std::size_t>(at < 0 ? 0 : at);
+}
 
 // That list, and where the named columns stand in it.
 struct TransitionLayout {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  explicit TransitionLayout(const TransitionSpec& spec);
+  explicit TransitionLayout(const TransitionSpec& spec, Frames frames = Frames::kOne);
 
   TransitionSpec spec;
   Columns columns;
   std::vector<std::size_t> row_bytes;  // of each column
   std::size_t action, log_prob, reward, advantage, target, version, state;
-  // Checksum of names, types, widths and kinds: two programs with the same one mean the same by a row.
+  // Checksum of names, types, widths and kinds of what segments keep: two programs with the same one mean the same by a row.
   std::uint32_t fingerprint;
 
   std::size_t step_bytes() const;   // of a step: one row of each column but those of the start
@@ -57,7 +74,8 @@ bool possible_choices(std::span<const std::int64_t> choices, std::span<const flo
 // Rows of transitions by name. Each span is a whole array, as long as it was made.
 class Transitions {
  public:
-  Transitions(const TransitionSpec& spec, const RowCounts& rows) : layout_(spec), table_(layout_.columns, rows) {}
+  Transitions(const TransitionSpec& spec, const RowCounts& rows, Frames frames = Frames::kOne)
+      : layout_(spec, frames), table_(layout_.columns, rows) {}
 
   const TransitionLayout& layout() const { return layout_; }
   Table& table() { return table_; }

@@ -16,6 +16,7 @@ namespace {
 constexpr char kMagic[8] = {'g', 'i', 'p', 'o', '.', 's', 'e', 'g'};
 constexpr std::uint32_t kFormat = 1;
 constexpr std::uint64_t kTerminated = 1, kTruncated = 2, kDiscounted = 4;
+constexpr unsigned kContextShift = 8;  // the rest of the flags: observations of the context
 
 // What stands before the columns, as it lies in the message.
 struct Head {
@@ -47,8 +48,13 @@ Head read_head(std::string_view message, const Segment& segment) {
   if (head.steps == 0 || head.steps > segment.capacity()) {
     refuse(fmt::format("it has {} steps, wanted 1 to {}", head.steps, segment.capacity()));
   }
-  if (head.flags > (kTerminated | kTruncated | kDiscounted)) refuse(fmt::format("unknown flags {:#x}", head.flags));
-  const std::size_t size = wire_bytes(layout, static_cast<std::size_t>(head.steps), (head.flags & kDiscounted) != 0);
+  const std::uint64_t context = head.flags >> kContextShift, flags = head.flags - (context << kContextShift);
+  if (flags > (kTerminated | kTruncated | kDiscounted)) refuse(fmt::format("unknown flags {:#x}", head.flags));
+  if (context > layout.spec.context()) {
+    refuse(fmt::format("{} observations of before it, wanted at most {}", context, layout.spec.context()));
+  }
+  const std::size_t size = wire_bytes(layout, static_cast<std::size_t>(head.steps), static_cast<std::size_t>(context),
+                                      (head.flags & kDiscounted) != 0);
   if (message.size() != size) {
     refuse(fmt::format("{} bytes, {} steps have {}", message.size(), head.steps, size));
   }
@@ -67,9 +73,9 @@ Head read_head(std::string_view message, const Segment& segment) {
 
 }  // namespace
 
-std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, bool discounted) {
+std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, std::size_t context, bool discounted) {
   std::size_t size = sizeof(Head) + (discounted ? steps * sizeof(float) : 0) + sizeof(std::uint32_t);
-  const RowCounts rows = rows_of_segment(steps);
+  const RowCounts rows = rows_of_segment(steps, context);
   for (std::size_t c = 0; c < layout.columns.size(); ++c) size += rows.of(layout.columns[c].rows) * layout.row_bytes[c];
   return size;
 }
@@ -81,17 +87,17 @@ void encode(const Segment& segment, ByteWriter& out) {
     out.append(bytes);
   };
   const bool discounted = segment.discounted_sums.count() > 0;
-  Head head{
-      {},
-      kFormat,
-      segment.layout().fingerprint,
-      segment.actor,
-      segment.incarnation,
-      segment.sequence,
-      segment.length,
-      (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0) | (discounted ? kDiscounted : 0),
-      segment.first_env_step,
-      segment.env_step_stride};
+  Head head{{},
+            kFormat,
+            segment.layout().fingerprint,
+            segment.actor,
+            segment.incarnation,
+            segment.sequence,
+            segment.length,
+            (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0) |
+                (discounted ? kDiscounted : 0) | (segment.context << kContextShift),
+            segment.first_env_step,
+            segment.env_step_stride};
   std::memcpy(head.magic, kMagic, sizeof kMagic);
   put(std::as_bytes(std::span(&head, 1)));
   for (std::size_t c = 0; c < segment.layout().columns.size(); ++c) put(segment.filled(c));
@@ -106,6 +112,7 @@ void decode(std::string_view message, Segment& segment) {
   segment.incarnation = head.incarnation;
   segment.sequence = head.sequence;
   segment.length = static_cast<std::size_t>(head.steps);
+  segment.context = static_cast<std::size_t>(head.flags >> kContextShift);
   segment.terminated = (head.flags & kTerminated) != 0;
   segment.truncated = (head.flags & kTruncated) != 0;
   segment.first_env_step = head.first_env_step;

@@ -22,7 +22,7 @@ class ByteWriter;
 // Values of the critic are not sent: what was made of them is in the columns.
 
 // Of a message of that many steps. discounted: with the returns.
-std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, bool discounted);
+std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, std::size_t context, bool discounted);
 
 // Appends the message of a closed segment.
 void encode(const Segment& segment, ByteWriter& out);

@@ -101,7 +101,7 @@ TEST(Wire, SegmentsOfEveryLengthArriveAsTheyWereSent) {
       for (const bool discounted : {false, true}) {
         const Segment sent = filled(spec, length, discounted);
         const std::string message = encoded(sent);
-        EXPECT_EQ(message.size(), wire_bytes(sent.layout(), length, discounted));
+        EXPECT_EQ(message.size(), wire_bytes(sent.layout(), length, 0, discounted));
         decode(message, got);
         EXPECT_EQ(got.actor, 3u);
         EXPECT_EQ(got.incarnation, 2u);

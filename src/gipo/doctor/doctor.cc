@@ -64,7 +64,8 @@ std::string Examination::checkpoint_name(std::int64_t update) {
 }
 
 bool Examination::finished() const {
-  const bool solved = ended_ == "solved" && (!plan_ || plan_->config.run.target_return);
+  const bool solved =
+      ended_ == "solved" && (!plan_ || plan_->config.run.target_return || plan_->config.eval.target_return);
   const bool all_updates = ended_ == "finished" && last_update_ == summary_updates_ &&
                            (!plan_ || plan_->config.learner.updates <= summary_updates_);
   return (solved || all_updates) && last_evaluation_ == summary_updates_ &&

@@ -2,20 +2,13 @@
 
 #include <cstddef>
 
+#include "gipo/kernels/adamw_terms.h"
+
 namespace gipo {
 
 enum class Activation { kNone, kTanh, kRelu };
 
 inline constexpr double kNormEpsilon = 1e-5;  // LayerNorm: added to the variance
-
-// The constants of one step of AdamW.
-template <class T>
-struct AdamWStep {
-  T beta1, beta2, epsilon;
-  T rate, second_scale;  // learning rate and second moment, corrected for the moments' start at zero
-  T keep;                // what the weight decay leaves of a parameter
-  T scale;               // of the gradient: the norm clip
-};
 
 // What the loss says of one categorical choice.
 template <class T>

@@ -239,10 +239,7 @@ void adamw(const AdamWStep<T>& s, const T* __restrict gradient, T* __restrict pa
           s.keep * load(parameters + i) - s.rate * quotient(m, root_of(v * s.second_scale) + s.epsilon));
   }
   for (; i < size; ++i) {
-    const T g = gradient[i] * s.scale;
-    first[i] = s.beta1 * first[i] + (T(1) - s.beta1) * g;
-    second[i] = s.beta2 * second[i] + (T(1) - s.beta2) * g * g;
-    parameters[i] = s.keep * parameters[i] - s.rate * first[i] / (std::sqrt(second[i] * s.second_scale) + s.epsilon);
+    adamw_step(s, gradient[i], parameters[i], first[i], second[i]);
   }
 }
 

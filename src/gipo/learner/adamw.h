@@ -5,7 +5,6 @@
 #include <span>
 
 #include "gipo/core/aligned_vector.h"
-#include "gipo/core/error.h"
 #include "gipo/kernels/dense.h"
 
 namespace gipo {
@@ -39,10 +38,7 @@ class AdamW {
   std::span<T> first_moment() { return first_; }
   std::span<T> second_moment() { return second_; }
   std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps) {
-    if (steps < 0 || steps > std::int64_t{1} << 62) throw Error("saved optimizer: its count of steps is damaged");
-    steps_ = steps;
-  }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
 
  private:
   Settings settings_;

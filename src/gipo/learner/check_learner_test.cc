@@ -6,6 +6,7 @@
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/io/bytes.h"
+#include "gipo/learner/cuda_learner.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/policy/torch_policy.h"
 
@@ -147,11 +148,14 @@ TEST(CheckLearner, BackendsThatAreNotBuiltAreNamed) {
     }
     return std::string();
   };
-  const std::string built = torch_version().empty() ? "cpu, cpu64" : "cpu, cpu64, torch";
+  const std::string built =
+      std::string("cpu, cpu64") + (torch_version().empty() ? "" : ", torch") + (cuda_version().empty() ? "" : ", cuda");
   EXPECT_EQ(complaint(), "");
-  options.backend = "cuda";
-  EXPECT_EQ(complaint(), "learner.backend = \"cuda\" is not accepted: cuda is not built into this program; built are " +
+  options.backend = "tpu";
+  EXPECT_EQ(complaint(), "learner.backend = \"tpu\" is not accepted: tpu is not built into this program; built are " +
                              built + ", check");
+  options.backend = "cuda";
+  EXPECT_EQ(complaint(), cuda_version().empty() ? "learner.backend = \"cuda\": " + std::string(kAddCuda) : "");
   options.backend = "check";
   EXPECT_EQ(complaint(), "");
   options.check = "cpu";

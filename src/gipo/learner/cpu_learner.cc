@@ -14,8 +14,6 @@
 namespace gipo {
 namespace {
 
-constexpr std::size_t kGapPoolUpdates = 32;
-
 template <class T>
 double norm_of(std::span<const T> values) {
   return std::sqrt(dense_kernels<T>().sum_of_squares(values.data(), values.size()));
@@ -40,13 +38,12 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
       net_(make(setup.model, learner_room(setup.learner))),
       policy_(net_->tensors(Part::kPolicy), setup.learner),
       critic_(net_->tensors(Part::kCritic), setup.learner),
-      scale_(ObservationScale::identity(setup.model.observation_size)) {
+      book_(setup) {
   net_->initialise(Part::kPolicy, policy_.parameters, random);
   net_->initialise(Part::kCritic, critic_.parameters, random);
   if (setup.first) {
     policy_.parameters.assign(setup.first->policy.begin(), setup.first->policy.end());
     critic_.parameters.assign(setup.first->critic.begin(), setup.first->critic.end());
-    scale_ = setup.first->scale;
     setup_.first.reset();
   }
   if (keeps_average(setup)) average_ = policy_.parameters;
@@ -64,8 +61,6 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
   }
   if (surrogate_.reads_age()) sample_age_.resize(m);
   stretch_value_.resize(n + 1);
-  gap_.resize(n);
-  age_.resize(n);
 }
 
 template <class T>
@@ -73,22 +68,16 @@ void CpuLearner<T>::begin_update(const UpdateContext& context) {
   GIPO_CHECK(staged_ != nullptr);
   const Batch& batch = *std::exchange(staged_, nullptr);
   stats_ = {};
-  stats_.reward_factor = reward_scale_.factor;
+  stats_.reward_factor = book_.reward_scale.factor;
   compute_gradients(batch, context.diagnose);
   if (context.diagnose) diagnose(batch, context);
   apply_gradients();
 }
 
 template <class T>
-void CpuLearner<T>::set_reward_scale(const RunningMoments& returns) {
-  returns_ = returns;
-  reward_scale_ = RewardScale(returns_);
-}
-
-template <class T>
 void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
   GIPO_CHECK(batch.size == batch_size_);
-  policy_due_ = (version_ + 1) % setup_.learner.policy_every == 0;
+  policy_due_ = (book_.version + 1) % setup_.learner.policy_every == 0;
   ratios_due_ = policy_due_ || diagnose || setup_.advantage.mode == AdvantageMode::kVtrace;
   forward(batch);
   if (ratios_due_) compute_log_ratios(batch);
@@ -107,12 +96,21 @@ void CpuLearner<T>::forward(const Batch& batch) {
   batch.locate_observation(0, columns_);
   std::copy_n(batch.action().data(), action_.size(), action_.data());
   const std::span<const float> reward = batch.reward();
-  for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(reward_scale_.apply(reward[i]));
-  net_->see({policy_.parameters, critic_.parameters, &scale_}, {columns_, rows});
+  for (std::size_t i = 0; i < reward_.size(); ++i) reward_[i] = T(book_.reward_scale.apply(reward[i]));
+  PolicyInput input{columns_, rows};
+  if (setup_.model.has_memory()) {
+    sequences_.clear();
+    for (const Stretch& s : batch.stretches) {
+      sequences_.push_back({s.begin, s.length, batch.size + sequences_.size(), s.context_begin, s.context});
+    }
+    input.state = batch.state().data();
+    input.sequences = sequences_;
+  }
+  net_->see({policy_.parameters, critic_.parameters, &book_.scale}, input);
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) {
       values_ = net_->values();
-      record_gaps(batch);  // the policy's side has more to do
+      book_.record_gaps(batch);  // the policy's side has more to do
       return;
     }
     if (!ratios_due_) return;
@@ -120,7 +118,7 @@ void CpuLearner<T>::forward(const Batch& batch) {
     net_->log_prob(action_.data(), log_prob_.data());
     net_->entropy(entropy_.data());
     if (!average_net_) return;
-    average_net_->see_as({average_, critic_.parameters, &scale_}, *net_);
+    average_net_->see_as({average_, critic_.parameters, &book_.scale}, *net_);
     average_net_->forward(batch.size);
     if (setup_.learner.proximal_coef > 0) net_->kl_divergence(*average_net_, proximal_.data());
     if (surrogate_.centred()) average_net_->log_prob(action_.data(), average_log_prob_.data());
@@ -202,7 +200,7 @@ void CpuLearner<T>::compute_multipliers(const Batch& batch) {
   for (std::size_t i = 0; i < batch.size; ++i) {
     for (std::size_t d = 0; d < dims; ++d) ratio_advantage_[i * dims + d] = advantage_[i];
   }
-  for (std::size_t j = 0; j < sample_age_.size(); ++j) sample_age_[j] = static_cast<T>(gap_[j / dims]);
+  for (std::size_t j = 0; j < sample_age_.size(); ++j) sample_age_[j] = static_cast<T>(book_.gap[j / dims]);
   surrogate_.evaluate(std::span<const T>(surrogate_.centred() ? trust_ : ratio_), std::span<const T>(ratio_advantage_),
                       std::span<T>(multiplier_), std::span<T>(loss_), sample_age_);
   for (std::size_t j = 0; j < importance_.size(); ++j) {
@@ -256,7 +254,7 @@ void CpuLearner<T>::backward_critic(const Batch& batch) {
 template <class T>
 void CpuLearner<T>::apply_gradients() {
   const LearnerOptions& o = setup_.learner;
-  const double factor = schedule_factor(o, version_++);
+  const double factor = schedule_factor(o, book_.version++);
   stats_.policy_grad_norm = policy_due_ ? policy_.norm : 0.0;
   stats_.value_grad_norm = critic_.norm;
   stats_.policy_lr = o.policy_lr * factor;
@@ -265,25 +263,19 @@ void CpuLearner<T>::apply_gradients() {
   stats_.skipped = !std::isfinite(stats_.policy_grad_norm) || !std::isfinite(critic_.norm) ||
                    !std::isfinite(stats_.policy_loss) || !std::isfinite(stats_.value_loss);
   if (stats_.skipped) {
-    ++skipped_;
-    if (++skipped_in_a_row_ >= o.max_bad_updates) {
-      const auto unsigned_nan = [](double v) { return std::isnan(v) ? std::numeric_limits<double>::quiet_NaN() : v; };
-      throw RunError(fmt::format(
-          "training diverged: {} updates in a row were not finite (learner.max_bad_updates = {}); last: policy loss "
-          "{}, value loss {}, policy gradient norm {}, value gradient norm {}; the weights are those of update {}",
-          skipped_in_a_row_, o.max_bad_updates, unsigned_nan(stats_.policy_loss), unsigned_nan(stats_.value_loss),
-          unsigned_nan(policy_.norm), unsigned_nan(critic_.norm), version_ - skipped_in_a_row_));
-    }
+    ++book_.skipped;
+    ++book_.skipped_in_a_row;
+    book_.refuse_divergence(stats_, o.max_bad_updates);
     return;
   }
-  skipped_in_a_row_ = 0;
+  book_.skipped_in_a_row = 0;
   pool_.run(2, [&](std::size_t i) {
     if (i == 0 && !policy_due_) return;
     Trained& part = i == 0 ? policy_ : critic_;
     const double clip = std::min(1.0, o.max_grad_norm / (part.norm + 1e-6));
     part.optimizer.step(part.parameters, part.gradient, i == 0 ? stats_.policy_lr : stats_.value_lr, clip);
     if (i == 1) return;
-    policy_version_ = version_;
+    book_.policy_version = book_.version;
     net_->constrain(part.parameters);
     if (average_.empty()) return;
     // The mean of all policies so far, the latest `proximal_updates` counting most: without the division by what the
@@ -296,60 +288,33 @@ void CpuLearner<T>::apply_gradients() {
   });
 }
 
-// Neighbours in a segment have nearly the same gap, so one in 64 says as much as all of them; of a small batch, four.
-template <class T>
-void CpuLearner<T>::record_gaps(const Batch& batch) {
-  const std::size_t stride = std::clamp<std::size_t>(batch.size / 4, 1, 64);
-  const std::size_t most = kGapPoolUpdates * ((batch.size + stride - 1) / stride);
-  const std::span<const std::int64_t> version = batch.version();
-  for (std::size_t i = 0; i < batch.size; ++i) gap_[i] = version_ - version[i];
-  // Another place in every batch: its first step always begins a segment, so that short ones would count too much.
-  const std::size_t first = static_cast<std::size_t>(version_) * 37 % stride;
-  for (std::size_t i = (stride - first) % stride; i < batch.size; i += stride) {
-    if (gap_pool_.size() < most) {
-      gap_pool_.push_back(gap_[i]);
-    } else {
-      gap_pool_[gap_pool_at_] = gap_[i];
-      gap_pool_at_ = (gap_pool_at_ + 1) % most;
-    }
-  }
-}
-
 template <class T>
 void CpuLearner<T>::diagnose(const Batch& batch, const UpdateContext& context) {
   std::copy(ratio_.begin(), ratio_.end(), float_ratio_.begin());
   std::copy(ratio_advantage_.begin(), ratio_advantage_.end(), float_advantage_.begin());
   std::copy(multiplier_.begin(), multiplier_.end(), float_multiplier_.begin());
-  for (std::size_t i = 0; i < batch.size; ++i) age_[i] = static_cast<double>(context.env_steps) - batch.env_step[i];
-  DiagnosticsInput in;
+  book_.record_ages(batch, context.env_steps);
+  DiagnosticsInput in = diagnostics_of(setup_, book_, surrogate_.clips_to_zero());
   in.log_ratio = float_ratio_;
   in.advantage = float_advantage_;
   in.multiplier = float_multiplier_;
   std::copy(trust_.begin(), trust_.end(), float_trust_.begin());
   in.trust = float_trust_;
-  in.gap = gap_;
-  in.gap_pool = gap_pool_;
-  in.age = age_;
-  in.dims = per_dimension_ ? batch.action_dims() : 1;
-  in.t_old = setup_.t_old;
-  in.window = setup_.window;
-  in.epsilon = setup_.surrogate.epsilon;
-  in.clips_to_zero = surrogate_.clips_to_zero();
   diagnostics_.compute(in);
 }
 
 template <class T>
 void CpuLearner<T>::copy_weights(Weights& out) const {
-  out.version = version_;
+  out.version = book_.version;
   // Each network by the thread that has just written it: another core's cache would have to hand it over, and back.
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) return out.critic.assign(critic_.parameters.begin(), critic_.parameters.end());
-    if (std::exchange(out.policy_version, policy_version_) == policy_version_ && !out.policy.empty()) return;
+    if (std::exchange(out.policy_version, book_.policy_version) == book_.policy_version && !out.policy.empty()) return;
     const AlignedVector<T>& policy = setup_.learner.publish == Published::kAverage ? average_ : policy_.parameters;
     out.policy.assign(policy.begin(), policy.end());
   });
-  out.scale = scale_;
-  out.returns = returns_;
+  out.scale = book_.scale;
+  out.returns = book_.returns;
 }
 
 template class CpuLearner<float>;

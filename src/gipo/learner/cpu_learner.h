@@ -6,6 +6,7 @@
 #include "gipo/core/random.h"
 #include "gipo/learner/adamw.h"
 #include "gipo/learner/learner.h"
+#include "gipo/learner/learner_book.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/policy/policy.h"
 
@@ -26,10 +27,10 @@ class CpuLearner final : public Learner {
   const UpdateStats& figures() override { return stats_; }
   std::vector<std::pair<std::string, std::vector<double>>> gradients() const override;
   Diagnostics& diagnostics() override { return diagnostics_; }
-  std::int64_t version() const override { return version_; }
-  std::int64_t skipped_updates() const override { return skipped_; }
-  void set_observation_scale(const RunningMoments& moments) override { scale_.set(moments); }
-  void set_reward_scale(const RunningMoments& returns) override;
+  std::int64_t version() const override { return book_.version; }
+  std::int64_t skipped_updates() const override { return book_.skipped; }
+  void set_observation_scale(const RunningMoments& moments) override { book_.scale.set(moments); }
+  void set_reward_scale(const RunningMoments& returns) override { book_.set_reward_scale(returns); }
   void copy_weights(Weights& out) const override;
 
   // The two halves of an update, apart for the tests.
@@ -63,7 +64,6 @@ class CpuLearner final : public Learner {
   void compute_multipliers(const Batch& batch);
   void backward_policy(const Batch& batch);
   void backward_critic(const Batch& batch);
-  void record_gaps(const Batch& batch);
   void diagnose(const Batch& batch, const UpdateContext& context);
 
   LearnerSetup setup_;
@@ -77,15 +77,13 @@ class CpuLearner final : public Learner {
   bool policy_due_ = true, ratios_due_ = true;  // in this update; the critic always learns
   std::unique_ptr<Policy<T>> average_net_;      // null where no update looks at the average
   AlignedVector<T> average_;                    // moving average of the policy's parameters, where one is kept
-  ObservationScale scale_;
-  RunningMoments returns_{1};
-  RewardScale reward_scale_;  // of these
-  std::int64_t version_ = 0, policy_version_ = 0, skipped_ = 0, skipped_in_a_row_ = 0;
+  LearnerBook book_;
   UpdateStats stats_;
   Diagnostics diagnostics_;
 
   // Workspace. N: batch size, D: action dimensions, M: ratios, N or N * D.
   std::vector<const std::byte*> columns_;               // [fields] of the batch
+  std::vector<Sequence> sequences_;                     // [stretches] of a policy with memory
   std::vector<T> action_;                               // [N, D]
   std::vector<T> reward_;                               // [N] scaled
   const T* values_ = nullptr;                           // [rows]
@@ -104,10 +102,6 @@ class CpuLearner final : public Learner {
   std::vector<T> d_value_;                              // [N]
   std::vector<T> stretch_value_;                        // [N+1] one stretch's values, for the advantage
   std::vector<float> float_ratio_, float_advantage_, float_multiplier_, float_trust_;  // [M] for the diagnostics
-  std::vector<std::int64_t> gap_;                                                      // [N]
-  std::vector<std::int64_t> gap_pool_;  // some gaps of each of the last 32 updates, a ring
-  std::size_t gap_pool_at_ = 0;
-  std::vector<double> age_;  // [N]
 };
 
 extern template class CpuLearner<float>;

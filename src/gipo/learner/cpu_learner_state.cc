@@ -6,8 +6,6 @@
 namespace gipo {
 namespace {
 
-constexpr std::int64_t kMostUpdates = std::int64_t{1} << 62;  // far beyond any run; below it no count overflows
-
 Shape shape_of(const TensorSlice& slice) { return Shape(slice.shape.begin(), slice.shape.end()); }
 
 template <class T>
@@ -32,44 +30,23 @@ std::vector<LearnerTensor> CpuLearner<T>::tensors() {
     add(part->tensors, ".second_moment", part->optimizer.second_moment());
   }
   if (!average_.empty()) add(policy_.tensors, ".average", average_);
-  const Shape dims = {scale_.mean.size()};
-  all.push_back(in_place<float>("observation.mean", dims, scale_.mean));
-  all.push_back(in_place<float>("observation.inverse_std", dims, scale_.inverse_std));
+  const Shape dims = {book_.scale.mean.size()};
+  all.push_back(in_place<float>("observation.mean", dims, book_.scale.mean));
+  all.push_back(in_place<float>("observation.inverse_std", dims, book_.scale.inverse_std));
   return all;
 }
 
 template <class T>
 void CpuLearner<T>::save_rest(ByteWriter& out) const {
-  out.value(version_);
-  out.value(skipped_);
-  out.value(skipped_in_a_row_);
-  out.value(policy_.optimizer.steps());
-  out.value(critic_.optimizer.steps());
-  out.value(scale_.limit);
-  returns_.save(out);
-  out.array(gap_pool_);
-  out.value<std::uint64_t>(gap_pool_at_);
+  book_.save(out, policy_.optimizer.steps(), critic_.optimizer.steps());
 }
 
 template <class T>
 void CpuLearner<T>::load_rest(ByteReader& in) {
-  version_ = policy_version_ = in.value<std::int64_t>();
-  skipped_ = in.value<std::int64_t>();
-  skipped_in_a_row_ = in.value<std::int64_t>();
-  policy_.optimizer.set_steps(in.value<std::int64_t>());
-  critic_.optimizer.set_steps(in.value<std::int64_t>());
-  scale_.limit = in.value<float>();
-  returns_.load(in);
-  reward_scale_ = RewardScale(returns_);
-  const auto count = [&](std::int64_t v) { return v >= 0 && v <= version_; };
-  if (version_ < 0 || version_ > kMostUpdates || !count(skipped_) || !count(skipped_in_a_row_)) {
-    throw Error("saved learner: its counts of updates are damaged");
-  }
-  if (!(scale_.limit > 0)) throw Error("saved learner: the limit of observations is not above zero");
-  gap_pool_ = in.array<std::int64_t>();
-  gap_pool_at_ = in.value<std::uint64_t>();
-  if (gap_pool_at_ >= std::max<std::size_t>(1, gap_pool_.size()))
-    throw Error("saved learner: the pool of gaps is damaged");
+  std::int64_t policy_steps = 0, critic_steps = 0;
+  book_.load(in, policy_steps, critic_steps);
+  policy_.optimizer.set_steps(policy_steps);
+  critic_.optimizer.set_steps(critic_steps);
 }
 
 template <class T>

@@ -12,6 +12,7 @@
 #include "gipo/io/bytes.h"
 #include "gipo/learner/check_learner.h"
 #include "gipo/learner/cpu_learner.h"
+#include "gipo/learner/cuda_learner.h"
 #include "gipo/policy/torch_policy.h"
 
 namespace gipo {
@@ -89,27 +90,29 @@ bool looks_at_average(const LearnerSetup& setup) {
 
 PolicyRoom learner_room(const LearnerOptions& options) {
   const auto batch = static_cast<std::size_t>(options.batch_size);
-  return {2 * batch, batch, true};  // with what follows each stretch, of which there may be as many as steps
+  // With what follows each stretch, of which there may be as many as steps.
+  return {2 * batch, batch, true, options.device, options.precision == Precision::kBf16};
 }
 
 PolicyRoom average_room(const LearnerOptions& options) {
   const auto batch = static_cast<std::size_t>(options.batch_size);
-  return {batch, batch, false};
+  return {batch, batch, false, options.device, options.precision == Precision::kBf16};
 }
 
 const std::vector<std::string>& learner_backends() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = {"cpu", "cpu64", "check"};
     if (!torch_version().empty()) all.insert(all.end() - 1, "torch");
+    if (!cuda_version().empty()) all.insert(all.end() - 1, "cuda");
     return all;
   }();
   return names;
 }
 
-bool runs_torch(const LearnerOptions& options) {
-  if (options.backend != "check") return options.backend == "torch";
+bool runs_backend(const LearnerOptions& options, const std::string& name) {
+  if (options.backend != "check") return options.backend == name;
   const auto [one, other] = checked_backends(options);
-  return one == "torch" || other == "torch";
+  return one == name || other == name;
 }
 
 void check_backend(const LearnerOptions& options) {
@@ -118,6 +121,7 @@ void check_backend(const LearnerOptions& options) {
     if (!alone) std::erase(built, "check");
     if (std::ranges::find(built, part) != built.end()) return;
     if (part == "torch") throw Error(fmt::format("learner.{} = \"{}\": {}", key, value, kAddTorch));
+    if (part == "cuda") throw Error(fmt::format("learner.{} = \"{}\": {}", key, value, kAddCuda));
     throw Error(fmt::format(
         "learner.{} = \"{}\" is not accepted: {}; built are {}", key, value,
         part.empty() ? "wanted two backends, with a comma between them" : part + " is not built into this program",
@@ -129,6 +133,19 @@ void check_backend(const LearnerOptions& options) {
   for (const std::string& part : {one, other}) refuse_unless("check", options.check, part, false);
 }
 
+void check_device(const LearnerOptions& options) {
+  if (options.device == "cpu") {
+    if (options.precision == Precision::kFloat32) return;
+    throw Error(fmt::format("learner.precision = \"{}\" needs a CUDA device: wanted learner.device = \"cuda\"",
+                            word_of(options.precision)));
+  }
+  if (options.backend != "torch") {
+    throw Error(fmt::format("learner.device = \"{}\" needs learner.backend = \"torch\", and it is \"{}\"",
+                            options.device, options.backend));
+  }
+  check_torch_device(options.device);
+}
+
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool) {
   check_backend(setup.learner);
   if (setup.learner.backend == "cpu64") return std::make_unique<CpuLearner<double>>(setup, random, pool);
@@ -136,6 +153,7 @@ std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream ra
   if (setup.learner.backend == "torch") {
     return std::make_unique<CpuLearner<float>>(setup, random, pool, make_torch_policy);
   }
+  if (setup.learner.backend == "cuda") return make_cuda_learner(setup, random);
   return std::make_unique<CpuLearner<float>>(setup, random, pool);
 }
 

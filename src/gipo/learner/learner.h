@@ -100,11 +100,13 @@ class Learner {
 };
 
 // The backends in this program: "cpu", in float; "cpu64", in double; "torch", with libtorch's networks, where it was built
-// with it; "check", which runs two others.
+// with it; "cuda", on a card of NVIDIA's, likewise; "check", which runs two others.
 const std::vector<std::string>& learner_backends();
-bool runs_torch(const LearnerOptions& options);  // it, or one of two
+bool runs_backend(const LearnerOptions& options, const std::string& name);  // it, or one of two
 // Throws Error, naming the option, where learner.backend or learner.check names one that is not built.
 void check_backend(const LearnerOptions& options);
+// The same of learner.device and learner.precision, where there is no such device.
+void check_device(const LearnerOptions& options);
 
 // The backend that learner.backend names. The pool, which must outlive it, runs the two networks side by side.
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gipo/config/declare.h"
+#include "gipo/learner/product_kind.h"
 
 namespace gipo {
 
@@ -11,11 +12,22 @@ inline constexpr auto kWords<Schedule> = std::to_array<Word<Schedule>>({{Schedul
                                                                         {Schedule::kLinear, "linear"},
                                                                         {Schedule::kCosine, "cosine"}});
 
+// Of products on a device.
+enum class Precision { kFloat32, kBf16 };
+template <>
+inline constexpr auto kWords<Precision> = std::to_array<Word<Precision>>({{Precision::kFloat32, "float32"},
+                                                                          {Precision::kBf16, "bf16"}});
+
 // Which policy is published, evaluated and saved.
 enum class Published { kLatest, kAverage };
 template <>
 inline constexpr auto kWords<Published> = std::to_array<Word<Published>>({{Published::kLatest, "latest"},
                                                                           {Published::kAverage, "average"}});
+
+template <>
+inline constexpr auto kWords<ProductKind> = std::to_array<Word<ProductKind>>({{ProductKind::kTf32x3, "tf32x3"},
+                                                                              {ProductKind::kTf32, "tf32"},
+                                                                              {ProductKind::kFloat, "float"}});
 
 }  // namespace gipo
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "gipo/core/error.h"
 #include "gipo/objective/advantage_terms.h"
@@ -57,10 +56,8 @@ void normalise(std::span<T> values) {
   T largest = 0;
   for (const T v : values) largest = std::max(largest, std::abs(v));
   const double mean = mean_of<T>(values), deviation = std::sqrt(variance_of<T>(values, mean));
-  // A spread within the rounding of T is none: it must not be blown up to 1.
-  const bool constant = deviation <= static_cast<double>(largest * std::numeric_limits<T>::epsilon());
-  const double factor = constant ? 0.0 : 1 / deviation;
-  for (T& v : values) v = static_cast<T>((static_cast<double>(v) - mean) * factor);
+  const double factor = normalising_factor(deviation, largest);
+  for (T& v : values) v = normalised(v, mean, factor);
 }
 
 #define GIPO_INSTANTIATE(T)                                                                              \

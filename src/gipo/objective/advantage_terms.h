@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "gipo/core/device.h"
 #include "gipo/objective/surrogate_terms.h"
@@ -50,6 +51,18 @@ GIPO_HD inline AdvantageTerm<T> vtrace_step(T reward, T value, T log_ratio, cons
   const T target = value + delta + limits.gamma * trace * (next.target - next.value);
   next = {value, target};
   return {advantage, target};
+}
+
+// The factor that brings values of this deviation, none larger than `largest`, to a deviation of 1. A spread within the
+// rounding of T is none: it must not be blown up to 1.
+template <class T>
+GIPO_HD inline double normalising_factor(double deviation, T largest) {
+  const bool constant = deviation <= static_cast<double>(largest * std::numeric_limits<T>::epsilon());
+  return constant ? 0.0 : 1 / deviation;
+}
+template <class T>
+GIPO_HD inline T normalised(T value, double mean, double factor) {
+  return static_cast<T>((static_cast<double>(value) - mean) * factor);
 }
 
 }  // namespace gipo

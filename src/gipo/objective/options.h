@@ -1,12 +1,10 @@
 #pragma once
 
 #include "gipo/config/declare.h"
-#include "gipo/objective/surrogate_terms.h"
+#include "gipo/objective/surrogate_choice.h"
 
 namespace gipo {
 
-// The shape of GIPO's trust weight over the log ratio.
-enum class TrustKernel { kGaussian, kLaplacian, kCauchy };
 template <>
 inline constexpr auto kWords<TrustKernel> = std::to_array<Word<TrustKernel>>({{TrustKernel::kGaussian, "gaussian"},
                                                                               {TrustKernel::kLaplacian, "laplacian"},

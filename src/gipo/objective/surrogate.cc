@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 #include <string_view>
 #include <type_traits>
 
@@ -14,16 +12,6 @@
 
 namespace gipo {
 namespace {
-
-struct Kernels {
-  Surrogate::Kernel<float> for_float;
-  Surrogate::Kernel<double> for_double;
-};
-
-// m2po before it has seen a batch.
-struct SecondMoment {
-  double most;
-};
 
 // The array version of a functor of surrogate_terms.h.
 template <class T, class Functor>
@@ -50,36 +38,28 @@ Surrogate::Kernel<T> over_arrays(const Functor& functor) {
   };
 }
 
-template <class Functor>
-Kernels kernels(const Functor& functor) {
-  return {over_arrays<float>(functor), over_arrays<double>(functor)};
-}
-
-template <class Weight, PullBack pull_back>
-Kernels gipo_kernels(const SurrogateOptions& o) {
+// GIPO's widths, and how they grow with the age of a sample.
+SurrogateChoice gipo_choice(const SurrogateOptions& o) {
   const double pos = o.sigma_pos.value_or(o.sigma), neg = o.sigma_neg.value_or(o.sigma);
-  if (o.sigma_growth > 0) return kernels(AgedGipoTerm<Weight, pull_back>{pos, neg, o.sigma_gap, o.sigma_growth});
-  return kernels(GipoTerm<Weight, pull_back>{pos, neg, Weight::log_bound(neg)});  // the cap is for negative advantages
+  const bool aged = o.sigma_growth > 0;
+  return {aged ? SurrogateKind::kAgedGipo : SurrogateKind::kGipo,
+          o.kernel,
+          o.pull_back,
+          pos,
+          neg,
+          o.sigma_gap,
+          o.sigma_growth};
 }
 
-template <class Weight>
-Kernels gipo_kernels(const SurrogateOptions& o) {
-  switch (o.pull_back) {
-    case PullBack::kDamped:
-      return gipo_kernels<Weight, PullBack::kDamped>(o);
-    case PullBack::kPositive:
-      return gipo_kernels<Weight, PullBack::kPositive>(o);
-    case PullBack::kBoth:
-      return gipo_kernels<Weight, PullBack::kBoth>(o);
-  }
-  GIPO_NOT_REACHED();
+SurrogateChoice numbers(SurrogateKind kind, double first = 0, double second = 0, double third = 0) {
+  return {kind, TrustKernel::kGaussian, PullBack::kDamped, first, second, third, 0};
 }
 
 struct Entry {
   std::string_view name, summary;
   std::array<std::string_view, 7> options;  // the keys it reads; the rest empty
   bool clips_to_zero;
-  Kernels (*make)(const SurrogateOptions&);
+  SurrogateChoice (*make)(const SurrogateOptions&);
 };
 
 // Every surrogate, once. A new one is one more functor in surrogate_terms.h and one more entry.
@@ -88,70 +68,52 @@ constexpr Entry kEntries[] = {
      "The ratio times a smooth trust weight in log-ratio space; the weight is not differentiated.",
      {"sigma", "sigma_pos", "sigma_neg", "kernel", "pull_back", "sigma_growth", "sigma_gap"},
      false,
-     [](const SurrogateOptions& o) {
-       switch (o.kernel) {
-         case TrustKernel::kGaussian:
-           return gipo_kernels<GaussianWeight>(o);
-         case TrustKernel::kLaplacian:
-           return gipo_kernels<LaplacianWeight>(o);
-         case TrustKernel::kCauchy:
-           return gipo_kernels<CauchyWeight>(o);
-       }
-       GIPO_NOT_REACHED();
-     }},
+     gipo_choice},
     {"ppo",
      "Clipped ratio: no gradient once a sample has moved past 1 +- epsilon.",
      {"epsilon"},
      true,
-     [](const SurrogateOptions& o) {
-       return kernels(ClippedRatioTerm{o.epsilon, HUGE_VAL});
-     }},
+     [](const SurrogateOptions& o) { return numbers(SurrogateKind::kClippedRatio, o.epsilon, HUGE_VAL); }},
     {"dual_clip",
      "ppo that also cuts negative advantages beyond a large ratio.",
      {"epsilon", "dual_clip"},
      true,
-     [](const SurrogateOptions& o) {
-       return kernels(ClippedRatioTerm{o.epsilon, o.dual_clip});
-     }},
+     [](const SurrogateOptions& o) { return numbers(SurrogateKind::kClippedRatio, o.epsilon, o.dual_clip); }},
     {"sapo",
      "A sigmoid gate on the ratio, with a temperature for each sign of the advantage.",
      {"tau_pos", "tau_neg"},
      false,
-     [](const SurrogateOptions& o) {
-       return kernels(SapoTerm{o.tau_pos, o.tau_neg});
-     }},
+     [](const SurrogateOptions& o) { return numbers(SurrogateKind::kSapo, o.tau_pos, o.tau_neg); }},
     {"no_clip",
      "The plain importance ratio.",
      {},
      false,
-     [](const SurrogateOptions&) { return kernels(NoClipTerm{}); }},
+     [](const SurrogateOptions&) { return numbers(SurrogateKind::kNoClip); }},
     {"cispo",
      "The ratio clipped to 1 +- epsilon as a weight on log pi: no sample loses its gradient.",
      {"epsilon"},
      false,
-     [](const SurrogateOptions& o) { return kernels(CispoTerm{o.epsilon}); }},
+     [](const SurrogateOptions& o) { return numbers(SurrogateKind::kCispo, o.epsilon); }},
     {"truncated",
      "The ratio cut at rho_max as a weight on log pi, as in V-trace.",
      {"rho_max"},
      false,
-     [](const SurrogateOptions& o) { return kernels(TruncatedTerm{o.rho_max}); }},
+     [](const SurrogateOptions& o) { return numbers(SurrogateKind::kTruncated, o.rho_max); }},
     {"ce_gppo",
      "ppo that keeps a bounded gradient where ppo has none: beta times the edge of the clip.",
      {"epsilon", "beta_low", "beta_high"},
      false,
-     [](const SurrogateOptions& o) {
-       return kernels(CeGppoTerm{o.epsilon, o.beta_low, o.beta_high});
-     }},
+     [](const SurrogateOptions& o) { return numbers(SurrogateKind::kCeGppo, o.epsilon, o.beta_low, o.beta_high); }},
     {"m2po",
      "The plain ratio of the samples that are left when those with the largest log ratios are taken out of the batch.",
      {"moment_max"},
      true,
-     [](const SurrogateOptions& o) { return kernels(SecondMoment{o.moment_max}); }},
+     [](const SurrogateOptions& o) { return numbers(SurrogateKind::kM2po, o.moment_max); }},
     {"topr",
      "Weight 1 where the advantage is positive; the ratio cut at 1 where it is negative.",
      {},
      false,
-     [](const SurrogateOptions&) { return kernels(ToprTerm{}); }},
+     [](const SurrogateOptions&) { return numbers(SurrogateKind::kTopr); }},
 };
 
 }  // namespace
@@ -159,9 +121,11 @@ constexpr Entry kEntries[] = {
 Surrogate::Surrogate(const SurrogateOptions& options) {
   for (const Entry& entry : kEntries) {
     if (entry.name != options.name) continue;
-    Kernels made = entry.make(options);
-    float_kernel_ = std::move(made.for_float);
-    double_kernel_ = std::move(made.for_double);
+    choice_ = entry.make(options);
+    visit_surrogate(choice_, [this](const auto& functor) {
+      float_kernel_ = over_arrays<float>(functor);
+      double_kernel_ = over_arrays<double>(functor);
+    });
     clips_to_zero_ = entry.clips_to_zero;
     reads_age_ = entry.name == "gipo" && options.sigma_growth > 0;
     centred_ = options.centre == Centre::kProximal;
@@ -174,11 +138,9 @@ Surrogate::Surrogate(const SurrogateOptions& options) {
                           did_you_mean(options.name, names), fmt::join(names, ", ")));
 }
 
-// The mean square grows with the bound: halving, over the bits of the numbers, finds it without sorting them.
 template <class T>
 T largest_kept(std::span<const T> log_ratio, double most) {
-  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-  const auto kept = [&](T bound) {
+  return largest_bound<T>([&](T bound) {
     double squares = 0, count = 0;
     for (const T x : log_ratio) {
       const T size = std::abs(clamped_log_ratio(x));
@@ -187,13 +149,7 @@ T largest_kept(std::span<const T> log_ratio, double most) {
       count += 1;
     }
     return squares <= most * count;
-  };
-  Bits low = 0, high = std::bit_cast<Bits>(static_cast<T>(kMaxLogRatio)) + 1;  // kept; not kept, or beyond all
-  while (high - low > 1) {
-    const Bits middle = low + (high - low) / 2;
-    (kept(std::bit_cast<T>(middle)) ? low : high) = middle;
-  }
-  return std::bit_cast<T>(low);
+  });
 }
 template float largest_kept<float>(std::span<const float> log_ratio, double most);
 template double largest_kept<double>(std::span<const double> log_ratio, double most);

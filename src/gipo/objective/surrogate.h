@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gipo/objective/options.h"
-#include "gipo/objective/surrogate_terms.h"
+#include "gipo/objective/surrogate_choice.h"
 
 namespace gipo {
 
@@ -35,10 +35,13 @@ class Surrogate {
   // Whether the log ratio is that about pi_prox. The caller multiplies by importance_weight(.., importance_max()) then.
   bool centred() const { return centred_; }
   double importance_max() const { return importance_max_; }
+  // The same for a device.
+  const SurrogateChoice& choice() const { return choice_; }
   // Whether a multiplier of exactly zero is the objective's own doing (a clip) rather than float underflow.
   bool clips_to_zero() const { return clips_to_zero_; }
 
  private:
+  SurrogateChoice choice_;
   Kernel<float> float_kernel_;
   Kernel<double> double_kernel_;
   bool clips_to_zero_ = false, reads_age_ = false, centred_ = false;

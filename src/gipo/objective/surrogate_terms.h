@@ -1,8 +1,11 @@
 // Every surrogate for one sample, as a functor (log ratio, advantage) -> SurrogateTerm. Compiles for host and device.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "gipo/core/device.h"
 
@@ -171,6 +174,19 @@ struct SecondMomentTerm {
     return NoClipTerm{}(log_ratio, advantage);
   }
 };
+
+// m2po: the largest |log ratio| that is kept. kept(bound): whether the mean square of all up to the bound is small enough.
+// That mean grows with the bound: halving, over the bits of the numbers, finds it without sorting them.
+template <class T, class Kept>
+GIPO_HD inline T largest_bound(Kept&& kept) {
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  Bits low = 0, high = std::bit_cast<Bits>(static_cast<T>(kMaxLogRatio)) + 1;  // kept; not kept, or beyond all
+  while (high - low > 1) {
+    const Bits middle = low + (high - low) / 2;
+    (kept(std::bit_cast<T>(middle)) ? low : high) = middle;
+  }
+  return std::bit_cast<T>(low);
+}
 
 struct ToprTerm {
   template <class T>

@@ -8,6 +8,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/env/bridge/bridge.h"
+#include "gipo/learner/cuda_learner.h"
 #include "gipo/replay/replay_snapshot.h"
 
 namespace gipo {
@@ -149,6 +150,7 @@ double MemoryNeed::total() const {
 MemoryNeed memory_need(const Plan& plan) { return Count(plan).make(); }
 
 void refuse_what_does_not_fit(const Plan& plan, const Origins& origins, const MemoryLimit& limit) {
+  if (runs_backend(plan.config.learner, "cuda")) check_card(plan.learner_setup());
   MemoryNeed need = memory_need(plan);
   const double total = need.total();
   if (total <= limit.available()) return;

@@ -12,6 +12,7 @@
 #include "gipo/core/error.h"
 #include "gipo/env/bridge/bridge.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/plan/plan_task.h"
 
 namespace gipo {
 namespace {
@@ -51,24 +52,39 @@ class Planner {
  public:
   explicit Planner(const LoadedConfig& loaded) : c_(loaded.config), origins_(loaded.origins) {}
 
-  Plan make() {
+  Plan make_task() {
     plan_.config = c_;
     set_env();
+    return plan_;
+  }
+
+  Plan make() {
+    make_task();
     check_rewards();
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
+    named(c_.learner.device == "cpu" ? "learner.precision" : "learner.device", [&] { check_device(c_.learner); });
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     check_centre();
+    if (c_.eval.target_return && c_.eval.every_updates == 0) {
+      refuse({"eval.target_return"},
+             fmt::format("eval.target_return = {} is not accepted with eval.every_updates = 0: there would be no "
+                         "evaluation during the run; wanted eval.every_updates above 0",
+                         *c_.eval.target_return));
+    }
     if (c_.policy.shared > static_cast<std::int64_t>(c_.policy.hidden.size())) {
       refuse({"policy.shared", "policy.hidden"},
              fmt::format("policy.shared = {} is not accepted: policy.hidden = [{}] has {} layers", c_.policy.shared,
                          fmt::join(c_.policy.hidden, ", "), c_.policy.hidden.size()));
     }
-    const std::vector<Encoder> encoders = named(
-        "policy.encoder", [&] { return choose_encoders(c_.policy.encoder, plan_.env.fields, runs_torch(c_.learner)); });
+    const std::vector<Encoder> encoders = named("policy.encoder", [&] {
+      return choose_encoders(c_.policy.encoder, plan_.env.fields, runs_backend(c_.learner, "torch"));
+    });
+    check_frames(encoders);
     set_encoders(plan_.env, encoders);
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env, encoders); });
     set_name();
     set_sampling();
+    check_memory();
     set_actors();
     if (c_.staleness.regime == Regime::kOnPolicy) {
       set_rollouts();
@@ -157,6 +173,49 @@ class Planner {
              fmt::format("advantage.mode = \"{}\" is not accepted with single steps (replay.sampling "
                          "= \"{}\"): wanted stored",
                          word_of(c_.advantage.mode), word_of(sampling)));
+    }
+  }
+
+  void check_frames(const std::vector<Encoder>& encoders) const {
+    if (c_.env.frame_stack == 1) return;
+    const auto refuse_with = [&](const std::string& why) {
+      refuse({"env.frame_stack", "policy.encoder", "env.id"},
+             fmt::format("env.frame_stack = {} is not accepted: {}", c_.env.frame_stack, why));
+    };
+    bool any = false;
+    for (std::size_t f = 0; f < plan_.env.fields.size(); ++f) {
+      const Field& field = plan_.env.fields[f];
+      if (field.stack == 1) continue;
+      any = true;
+      if (encoders[f] == Encoder::kFloats) {
+        refuse_with(
+            fmt::format("no encoder reads the field {}; wanted one for images (policy.encoder), with "
+                        "learner.backend = \"torch\"",
+                        field.name));
+      }
+    }
+    if (!any) refuse_with(fmt::format("no field of {} is an image", c_.env.id));
+  }
+
+  void check_memory() const {
+    const bool none = c_.policy.memory == Memory::kNone;
+    if (none && c_.policy.burn_in > 0) {
+      refuse({"policy.burn_in"}, fmt::format("policy.burn_in = {} is not accepted with policy.memory = \"none\": there "
+                                             "is no state to prepare",
+                                             c_.policy.burn_in));
+    }
+    if (none) return;
+    const char* const word = word_of(c_.policy.memory);
+    if (c_.learner.backend != "torch") {
+      refuse({"policy.memory", "learner.backend"},
+             fmt::format("policy.memory = \"{}\" needs learner.backend = \"torch\", and it is \"{}\"", word,
+                         c_.learner.backend));
+    }
+    if (plan_.sampling != Sampling::kSegments) {
+      refuse({"policy.memory", "replay.sampling", "staleness.regime"},
+             fmt::format("policy.memory = \"{}\" is not accepted with single steps (replay.sampling = \"{}\"): wanted "
+                         "segments",
+                         word, word_of(plan_.sampling)));
     }
   }
 
@@ -373,8 +432,13 @@ std::int64_t Plan::updates_for(std::int64_t env_steps) const {
 }
 
 TransitionSpec Plan::transition() const {
-  return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields, env.action.dims(),
-          config.advantage.mode == AdvantageMode::kStored, 0, model.distribution.choices};
+  return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields,
+          env.action.dims(),
+          config.advantage.mode == AdvantageMode::kStored,
+          model.state_size(),
+          model.distribution.choices,
+          model.has_memory() ? static_cast<std::size_t>(config.policy.burn_in) : 0,
+          model.has_memory() ? segment_length : 0};
 }
 
 ReplayShape Plan::replay_shape() const {
@@ -408,6 +472,8 @@ std::size_t evaluated_together(std::int64_t episodes) {
 }
 
 std::size_t evaluation_workers() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+Plan plan_task(const LoadedConfig& loaded) { return Planner(loaded).make_task(); }
 
 Plan make_plan(const LoadedConfig& loaded) { return Planner(loaded).make(); }
 

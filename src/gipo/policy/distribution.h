@@ -31,8 +31,6 @@ struct DistributionSpec {
   std::size_t mask_size() const { return outputs() - extra_parameters(); }
 };
 
-inline constexpr double kMinLogStd = -5.0, kMaxLogStd = 2.0;
-
 // The distribution's outputs and extra parameters for a batch of states.
 template <class T>
 struct DistributionView {

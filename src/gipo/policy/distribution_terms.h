@@ -20,6 +20,9 @@ inline constexpr T kMaskedLogit = T(-1e30);
 
 GIPO_HD inline bool valid_choice(const std::uint8_t* mask, std::size_t k) { return !mask || mask[k] != 0; }
 
+// Updates keep log standard deviations within these.
+inline constexpr double kMinLogStd = -5.0, kMaxLogStd = 2.0;
+
 template <class T>
 struct GaussianTerms {
   T mean, log_std, inverse_std;  // the last is exp(-log_std)
@@ -84,15 +87,27 @@ GIPO_HD inline T log_sum_exp(const T* logits, const std::uint8_t* mask, std::siz
   return top + std::log(sum);
 }
 
+// One choice of a head whose log_sum_exp is `norm`.
+template <class T>
+struct ChoiceTerms {
+  T p, log_p;
+};
+template <class T>
+GIPO_HD inline ChoiceTerms<T> choice_terms(T logit, bool valid, T norm) {
+  if (!valid) return {T(0), kMaskedLogit<T>};
+  const T log_p = logit - norm;
+  return {std::exp(log_p), log_p};
+}
+
 // p = softmax(logits) [n] and its logarithm; returns the entropy. What is not valid has p = 0.
 template <class T>
 GIPO_HD inline T categorical_terms(const T* logits, const std::uint8_t* mask, std::size_t n, T* p, T* log_p) {
   const T norm = log_sum_exp(logits, mask, n);
   T entropy = 0;
   for (std::size_t k = 0; k < n; ++k) {
-    const bool valid = valid_choice(mask, k);
-    log_p[k] = valid ? logits[k] - norm : kMaskedLogit<T>;
-    p[k] = valid ? std::exp(log_p[k]) : T(0);
+    const ChoiceTerms<T> choice = choice_terms(logits[k], valid_choice(mask, k), norm);
+    log_p[k] = choice.log_p;
+    p[k] = choice.p;
     entropy -= p[k] * log_p[k];
   }
   return entropy;
@@ -105,6 +120,12 @@ GIPO_HD inline T add_categorical_kl(T sum, const T* other_p, const T* other_log_
   return sum;
 }
 
+// The derivative by one logit, but for what the action taken adds to its own.
+template <class T>
+GIPO_HD inline T choice_gradient(const ChoiceTerms<T>& choice, T d_log_prob, T entropy_coef, T entropy) {
+  return choice.p * (entropy_coef * (choice.log_p + entropy) - d_log_prob);
+}
+
 // d_logits [n] of d_log_prob * log_prob(action) - entropy_coef * entropy + kl_coef * KL(other || pi); other_p may be
 // null. Exactly zero where p is because of a mask, if other_p has the same one and the action is valid.
 template <class T>
@@ -112,7 +133,7 @@ GIPO_HD inline void categorical_gradient(const T* p, const T* log_p, const T* ot
                                          std::size_t action, T d_log_prob, T entropy_coef, T entropy, T kl_coef,
                                          T* d_logits) {
   for (std::size_t k = 0; k < n; ++k) {
-    d_logits[k] = p[k] * (entropy_coef * (log_p[k] + entropy) - d_log_prob);
+    d_logits[k] = choice_gradient<T>({p[k], log_p[k]}, d_log_prob, entropy_coef, entropy);
     if (other_p) d_logits[k] += kl_coef * (p[k] - other_p[k]);
   }
   d_logits[action] += d_log_prob;

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::int64_t kFewChoices = 32;  // as many are one-hot
 
-bool picture(const Field& field) {
+bool picture(const Field& all) {
+  const Field field = all.frame();
   const bool bytes = field.dtype == DType::kUint8, number = field.dtype == DType::kFloat32 && field.shape.size() == 3;
   return field.role != Role::kMask && field.choices.empty() && (bytes || number) &&
          (field.shape.size() == 2 || field.shape.size() == 3);
@@ -112,11 +113,11 @@ std::vector<Encoder> choose_encoders(const std::string& option, const Fields& fi
 }
 
 ImageShape image_shape(const Field& field) {
-  const std::vector<std::int64_t>& s = field.shape;
-  if (s.size() == 2) return {1, s[0], s[1], false};
+  const std::vector<std::int64_t> s = field.frame().shape;
+  if (s.size() == 2) return {field.stack, s[0], s[1], false};
   GIPO_CHECK(s.size() == 3);
-  if (s[0] < s[2]) return {s[0], s[1], s[2], false};
-  return {s[2], s[0], s[1], true};
+  if (s[0] < s[2]) return {field.stack * s[0], s[1], s[2], false};
+  return {field.stack * s[2], s[0], s[1], true};
 }
 
 }  // namespace gipo

@@ -26,10 +26,11 @@ std::vector<Encoder> choose_encoders(const std::string& option, const Fields& fi
 
 // An image as convolutions take it.
 struct ImageShape {
-  std::int64_t channels = 1, height = 1, width = 1;
+  std::int64_t channels = 1, height = 1, width = 1;  // the channels of all frames
   bool channels_last = false;
 };
-// Of a field of two or three dimensions: the smallest of the first and the last is that of the channels.
+// Of a field of two or three dimensions, or of frames of as many: the smallest of the first and the last is that of the
+// channels.
 ImageShape image_shape(const Field& field);
 
 }  // namespace gipo

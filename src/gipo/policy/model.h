@@ -24,7 +24,13 @@ struct ModelSpec {
   DistributionSpec distribution;     // the policy's
   std::vector<Encoder> encoders;     // [fields] what reads each; none: floats are made of all
 
-  bool needs_torch() const { return std::ranges::any_of(fields, &Field::raw); }
+  bool has_raw() const { return std::ranges::any_of(fields, &Field::raw); }
+  bool has_memory() const { return options.memory != Memory::kNone; }
+  bool needs_torch() const { return has_raw() || has_memory(); }
+  // Numbers that a policy with memory carries from step to step: its own, then the critic's where that has a memory too.
+  std::size_t state_size() const {
+    return has_memory() ? static_cast<std::size_t>(options.memory_size) * (options.shared > 0 ? 1 : 2) : 0;
+  }
 };
 
 // Throws Error where the distribution does not fit the task's actions.

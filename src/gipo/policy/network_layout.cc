@@ -16,6 +16,7 @@ namespace gipo {
 namespace {
 
 constexpr double kVectorDeviation = 0.1;  // of embeddings
+constexpr std::size_t kGates = 3;         // of a recurrent layer
 
 std::int64_t product(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -83,6 +84,16 @@ NetworkLayout::Value NetworkLayout::attention(const Value& q, const Value&, cons
   return made(q);
 }
 
+// As torch.nn.GRU has it: the gates for reset and update, then what is new.
+NetworkLayout::Value NetworkLayout::gru(const std::string& name, const Value& x, std::int64_t size) {
+  add_slice(name + ".weight_ih", {3 * size, x[0]}, First::kGates);
+  add_slice(name + ".weight_hh", {3 * size, size}, First::kGates);
+  add_slice(name + ".bias_ih", {3 * size}, First::kBias);
+  add_slice(name + ".bias_hh", {3 * size}, First::kBias);
+  floats_ += static_cast<double>(6 * size);
+  return made({size});
+}
+
 NetworkLayout::Value NetworkLayout::tokens(const Value& x) { return {x[1] * x[2], x[0]}; }
 NetworkLayout::Value NetworkLayout::mean_of_tokens(const Value& x) { return made({x[1]}); }
 NetworkLayout::Value NetworkLayout::flat(const Value& x) { return {product(x)}; }
@@ -103,12 +114,16 @@ void NetworkLayout::initialise(std::span<float> parameters, RandomStream& random
     const std::span<float> values = parameters.subspan(slices_[i].offset, slices_[i].values());
     const auto fill = [&](auto&& draw) { std::ranges::generate(values, [&] { return static_cast<float>(draw()); }); };
     const auto rows = static_cast<std::size_t>(slices_[i].shape[0]);
-    const bool matrix = first_[i] == First::kMatrix;
+    const bool matrix = first_[i] == First::kMatrix, gates = first_[i] == First::kGates;
     const std::size_t inputs = values.size() / rows;
-    if (matrix) within = 1.0 / std::sqrt(static_cast<double>(inputs));
+    if (matrix || gates) within = 1.0 / std::sqrt(static_cast<double>(gates ? rows / kGates : inputs));
     if (matrix && how == FirstWeights::kOrthogonal) {
       fill_orthogonal(values, rows, i == last ? output_gain : std::sqrt(2.0), random);
-    } else if (matrix || (first_[i] == First::kBias && how == FirstWeights::kUniform)) {
+    } else if (gates && how == FirstWeights::kOrthogonal) {
+      const std::size_t gate = values.size() / kGates;
+      for (std::size_t g = 0; g < kGates; ++g)
+        fill_orthogonal(values.subspan(g * gate, gate), rows / kGates, 1, random);
+    } else if (matrix || gates || (first_[i] == First::kBias && how == FirstWeights::kUniform)) {
       fill([&] { return within * (2.0 * random.uniform() - 1.0); });
     } else if (first_[i] == First::kVector) {
       fill([&] { return random.normal() * kVectorDeviation; });

@@ -30,6 +30,7 @@ class NetworkLayout {
   Value attention(const Value& q, const Value& k, const Value& v);
   Value tokens(const Value& x);
   Value mean_of_tokens(const Value& x);
+  Value gru(const std::string& name, const Value& x, std::int64_t size);
   Value flat(const Value& x);
   Value join(const std::vector<Value>& all);
 
@@ -41,7 +42,7 @@ class NetworkLayout {
   void initialise(std::span<float> parameters, RandomStream& random, FirstWeights how, double output_gain) const;
 
  private:
-  enum class First { kMatrix, kBias, kOne, kZero, kVector };
+  enum class First { kMatrix, kBias, kOne, kZero, kVector, kGates };
   void add_slice(const std::string& name, Value shape, First first);
   Value made(Value shape);
 

@@ -21,6 +21,7 @@ namespace gipo {
 //   conv(name, x, {out, kernel, stride, padding}), linear(name, x, out), norm(name, x), lookup(name, x, choices)
 //   parameter(name, shape), activate(x, activation), pool(x), add(x, y), attention(q, k, v), tokens(x), mean_of_tokens(x)
 //   flat(x), join(all)
+//   gru(name, x, size)                         the state after each row; B knows which rows follow each other
 //   enter(part)                                what the names of the layers that follow begin with
 struct Conv {
   std::int64_t out = 1, kernel = 1, stride = 1, padding = 0;
@@ -96,6 +97,12 @@ typename B::Value features_network(B& b, const ModelSpec& spec, std::initializer
   }
   b.enter("");
   return b.join(all);
+}
+
+// What the features come to with what is remembered.
+template <class B>
+typename B::Value memory_network(B& b, const PolicyOptions& o, typename B::Value x) {
+  return o.memory == Memory::kGru ? b.gru("memory", x, o.memory_size) : x;
 }
 
 // Layers [begin, end) of those with these widths and the output after them.

@@ -52,9 +52,12 @@ std::vector<std::string> raw_fields(OnnxGraph& g, const ModelSpec& spec) {
     const float white = 1.0f / 255;
     if (field.image()) x = g.node("Mul", {x, g.constant<float>(field.name + ".white", {}, {&white, 1})});
     const ImageShape image = image_shape(field);
+    if (image.channels_last) {
+      x = field.stack > 1 ? g.node("Transpose", {x}, {onnx_wholes("perm", {0, 1, 4, 2, 3})})
+                          : g.node("Transpose", {x}, {onnx_wholes("perm", {0, 3, 1, 2})});
+    }
     const std::int64_t shape[] = {-1, image.channels, image.height, image.width};
-    all[f] = image.channels_last ? g.node("Transpose", {x}, {onnx_wholes("perm", {0, 3, 1, 2})})
-                                 : g.node("Reshape", {x, g.constant<std::int64_t>(field.name + ".shape", {4}, shape)});
+    all[f] = g.node("Reshape", {x, g.constant<std::int64_t>(field.name + ".shape", {4}, shape)});
   }
   return all;
 }
@@ -175,6 +178,11 @@ std::string policy_to_onnx(const SavedPolicy& policy) {
   if (read > 0) {
     g.input("observation", OnnxElement::kFloat, {kOnnxRows, static_cast<std::int64_t>(read)});
     x.floats = scaled_observation(g, policy.weights.scale, read);
+  }
+  if (spec.has_memory()) {
+    const OnnxDims dims = {kOnnxRows, spec.options.memory_size};
+    g.input(x.state = "state", OnnxElement::kFloat, dims);
+    g.output("next_state", OnnxElement::kFloat, dims);
   }
   make_policy<float>(spec, {})->add_to(g, policy.weights.policy, x,
                                        kind == DistributionKind::kGaussian ? "mean"

@@ -75,6 +75,27 @@ std::string OnnxNetworks::attention(const Value& q, const Value& k, const Value&
   return reshaped(turned(graph_.node("MatMul", {weights, heads(v, {0, 2, 1, 3})}), {0, 2, 1, 3}), {0, 0, kVitWidth});
 }
 
+// One step, as torch.nn.GRUCell defines it.
+std::string OnnxNetworks::gru(const std::string& name, const Value& x, std::int64_t size) {
+  const std::string weight_ih = next(), weight_hh = next(), bias_ih = next(), bias_hh = next();
+  const std::vector<std::int64_t> sizes(3, size);
+  const std::string split = graph_.constant<std::int64_t>(name + ".gates", {3}, sizes);
+  const auto gates = [&](const std::string& from, const std::string& weight, const std::string& bias,
+                         const std::string& part) {
+    const std::vector<std::string> outputs = {name + part + ".reset", name + part + ".update", name + part + ".new"};
+    const std::string all = graph_.node("Add", {graph_.node("MatMul", {from, turned(weight, {1, 0})}), bias});
+    graph_.node("Split", {all, split}, {onnx_whole("axis", 1)}, outputs);
+    return outputs;
+  };
+  const std::vector<std::string> seen = gates(x, weight_ih, bias_ih, ".seen");
+  const std::vector<std::string> kept = gates(state_, weight_hh, bias_hh, ".kept");
+  const std::string reset = graph_.node("Sigmoid", {graph_.node("Add", {seen[0], kept[0]})});
+  const std::string update = graph_.node("Sigmoid", {graph_.node("Add", {seen[1], kept[1]})});
+  const std::string fresh = graph_.node("Tanh", {graph_.node("Add", {seen[2], graph_.node("Mul", {reset, kept[2]})})});
+  const std::string change = graph_.node("Mul", {update, graph_.node("Sub", {state_, fresh})});
+  return graph_.node("Add", {fresh, change}, {}, {"next_state"});
+}
+
 std::string OnnxNetworks::tokens(const Value& x) { return turned(reshaped(x, {0, kVitWidth, -1}), {0, 2, 1}); }
 
 std::string OnnxNetworks::mean_of_tokens(const Value& x) {

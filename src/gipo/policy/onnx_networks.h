@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gipo/policy/networks.h"
@@ -16,8 +17,10 @@ class OnnxNetworks {
  public:
   using Value = std::string;  // the name of a node
 
-  OnnxNetworks(OnnxGraph& graph, std::span<const TensorSlice> slices, std::span<const float> parameters)
-      : graph_(graph), slices_(slices), parameters_(parameters) {}
+  // state: the node that a recurrent layer begins with; it ends with the node next_state.
+  OnnxNetworks(OnnxGraph& graph, std::span<const TensorSlice> slices, std::span<const float> parameters,
+               std::string state = {})
+      : graph_(graph), slices_(slices), parameters_(parameters), state_(std::move(state)) {}
 
   void enter(const std::string&) {}
   Value conv(const std::string& name, const Value& x, const Conv& conv);
@@ -31,6 +34,7 @@ class OnnxNetworks {
   Value attention(const Value& q, const Value& k, const Value& v);
   Value tokens(const Value& x);
   Value mean_of_tokens(const Value& x);
+  Value gru(const std::string& name, const Value& x, std::int64_t size);
   Value flat(const Value& x) { return graph_.node("Flatten", {x}, {onnx_whole("axis", 1)}); }
   Value join(const std::vector<Value>& all);
 
@@ -42,6 +46,7 @@ class OnnxNetworks {
   OnnxGraph& graph_;
   std::span<const TensorSlice> slices_;
   std::span<const float> parameters_;
+  std::string state_;
   std::size_t used_ = 0, shapes_ = 0;
 };
 

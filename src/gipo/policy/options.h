@@ -15,6 +15,11 @@ template <>
 inline constexpr auto kWords<FirstWeights> =
     std::to_array<Word<FirstWeights>>({{FirstWeights::kOrthogonal, "orthogonal"}, {FirstWeights::kUniform, "uniform"}});
 
+// What a policy has of its episode beside the observation.
+enum class Memory { kNone, kGru };
+template <>
+inline constexpr auto kWords<Memory> = std::to_array<Word<Memory>>({{Memory::kNone, "none"}, {Memory::kGru, "gru"}});
+
 // What the user asks for; the task's actions then decide on a DistributionSpec.
 enum class DistributionChoice { kAuto, kCategorical, kBinned, kGaussian };
 template <>

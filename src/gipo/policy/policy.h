@@ -21,6 +21,7 @@ class RandomStream;
 struct OnnxObservation {
   std::string floats;
   std::vector<std::string> raw;  // [fields]
+  std::string state = {};        // of a policy with memory; what follows it becomes the node next_state
 };
 
 // The parameters as a policy reads them. They lie outside it, in a learner or in published weights, and stay as they are
@@ -34,10 +35,22 @@ struct PolicyParameters {
 };
 PolicyParameters<float> parameters_of(const Weights& weights);
 
+// Rows that follow each other in time, for a policy with memory.
+struct Sequence {
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  std::size_t begin = 0, length = 0;           // rows [begin, begin + length)
+  std::size_t after = kNone;                   // the row that comes next, of which the critic alone is asked
+  std::size_t context_begin = 0, context = 0;  // rows of before, behind all others: the state alone comes from them
+};
+
 // Observations, typed as the task gives them, in the order of ModelSpec::fields.
 struct PolicyInput {
-  FieldColumns columns;  // of `rows` observations each
+  FieldColumns columns;  // of `rows` observations each, and of contexts
   std::size_t rows = 0;
+  // For a policy with memory.
+  const float* state = nullptr;              // [sequences, state_size] before the first row of each, or of its context
+  std::span<const Sequence> sequences = {};  // all rows; none: each row is one of its own
 };
 
 // Where the action of one row goes. Without a random stream it is the most likely one, and log_prob may be empty.
@@ -90,6 +103,8 @@ class Policy {
   // The distributions of the first `rows` rows, which the next functions are about.
   virtual void forward(std::size_t rows) = 0;
   virtual void choose(std::span<const ActionRow> rows) = 0;  // one for each
+  // With memory, after the forward of rows that are sequences of their own: the state after each, [rows, state_size].
+  virtual void next_state(float*) {}
   // What the distributions are made of: valid until the next forward.
   virtual DistributionView<T> distribution() const = 0;
   // The rest is for those made with room to learn.
@@ -109,12 +124,14 @@ class Policy {
 
 // What a policy has room for.
 struct PolicyRoom {
-  std::size_t rows = 0;     // that are seen at once
-  std::size_t learned = 0;  // of these, the first, that log-probs and gradients are asked for; 0: none are
-  bool critic = true;       // whether values are asked for
+  std::size_t rows = 0;        // that are seen at once
+  std::size_t learned = 0;     // of these, the first, that log-probs and gradients are asked for; 0: none are
+  bool critic = true;          // whether values are asked for
+  std::string device = "cpu";  // of libtorch's networks, as learner.device says
+  bool bf16 = false;           // there, in products
 };
 
-// Of the kind that the spec asks for. MLPs are the one kind so far.
+// Of the kind that the spec asks for.
 template <class T>
 std::unique_ptr<Policy<T>> make_policy(const ModelSpec& spec, const PolicyRoom& room);
 

@@ -6,6 +6,8 @@ namespace gipo {
 
 std::unique_ptr<Policy<float>> make_torch_policy(const ModelSpec&, const PolicyRoom&) { throw Error(kAddTorch); }
 PolicyMemory torch_policy_memory(const ModelSpec&, const PolicyRoom&) { throw Error(kAddTorch); }
+std::vector<std::string> torch_cuda_devices() { return {}; }
+void check_torch_device(const std::string&) { throw Error(kAddTorch); }
 std::string torch_version() { return {}; }
 
 }  // namespace gipo

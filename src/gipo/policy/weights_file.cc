@@ -8,6 +8,7 @@
 
 #include "gipo/config/group_text.h"
 #include "gipo/core/error.h"
+#include "gipo/data/field_json.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/json_text.h"
 #include "gipo/io/safetensors.h"
@@ -65,35 +66,17 @@ std::string raw_to_json(const ModelSpec& spec) {
   for (std::size_t f = 0; f < spec.fields.size(); ++f) {
     const Field& field = spec.fields[f];
     if (!field.raw) continue;
-    all.push_back({{"name", field.name},
-                   {"dtype", name_of(field.dtype)},
-                   {"shape", field.shape},
-                   {"role", name_of(field.role)},
-                   {"choices", field.choices},
-                   {"bits", field.bits},
-                   {"encoder", word_of(spec.encoders[f])}});
+    all.push_back(field_to_json(field));
+    all.back()["encoder"] = word_of(spec.encoders[f]);
   }
   return all.dump();
 }
 
 // Added to the fields, with their encoders.
 void add_raw(const std::string& text, Fields& fields, std::vector<Encoder>& encoders) {
-  constexpr std::int64_t kMost = 1 << 30;  // values of a field
   for (const auto& json : parse_json<nlohmann::json>(text, "raw")) {
-    Field field{json.at("name").get<std::string>(),
-                dtype_of(json.at("dtype").get<std::string>()),
-                json.at("shape").get<std::vector<std::int64_t>>(),
-                json.at("role") == name_of(Role::kCritic) ? Role::kCritic : Role::kPolicy,
-                json.at("choices").get<std::vector<std::int64_t>>(),
-                json.at("bits").get<bool>()};
-    std::int64_t values = 1;
-    for (const std::int64_t n : field.shape) {
-      if (n < 1 || n > kMost / values) throw std::invalid_argument("the shape of a field");
-      values *= n;
-    }
-    for (const std::int64_t n : field.choices) {
-      if (n < 1 || n > kMost) throw std::invalid_argument("the choices of a field");
-    }
+    Field field = field_from_json(json);
+    if (field.values() == 0) throw std::invalid_argument("a field without values");
     encoders.push_back(
         choose_encoders(fmt::format("{}={}", field.name, json.at("encoder").get<std::string>()), {field}, true)[0]);
     field.raw = true;
@@ -140,7 +123,7 @@ void write_weights(const ModelSpec& spec, const Weights& weights, const std::str
                              {"shared", std::to_string(spec.options.shared)},
                              {"activation", word_of(spec.options.activation)}};
   if (!spec.spaces.empty()) metadata["spaces"] = spec.spaces;
-  if (spec.needs_torch()) metadata["raw"] = raw_to_json(spec);
+  if (spec.has_raw()) metadata["raw"] = raw_to_json(spec);
   if (spec.distribution.masked) metadata["masked"] = "true";
   if (spec.privileged > 0) metadata["privileged"] = std::to_string(spec.privileged);
   metadata.insert(more.begin(), more.end());

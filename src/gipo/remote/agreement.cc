@@ -54,6 +54,8 @@ std::string config_for_actors(const Plan& plan) {
   Config config = plan.config;
   config.env.python.clear();
   config.env.workers = {};
+  config.learner.device = LearnerOptions().device;  // the learner's own
+  config.learner.precision = LearnerOptions().precision;
   return config_to_toml(config);
 }
 
@@ -68,8 +70,9 @@ std::size_t report_rounds(const Plan& plan) {
 std::size_t most_report_bytes(const Plan& plan, std::size_t rounds) {
   const TransitionLayout layout(plan.transition());
   constexpr std::size_t kEpisode = 56;
-  return kReportText + plan.envs_per_actor * ((rounds + 1) * (wire_bytes(layout, 1, true) + kEpisode + 8) +
-                                              wire_bytes(layout, plan.segment_length, true));
+  return kReportText +
+         plan.envs_per_actor * ((rounds + 1) * (wire_bytes(layout, 1, layout.spec.context(), true) + kEpisode + 8) +
+                                wire_bytes(layout, plan.segment_length, layout.spec.context(), true));
 }
 
 }  // namespace gipo

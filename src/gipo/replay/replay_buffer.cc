@@ -16,12 +16,13 @@ constexpr std::uint32_t kTerminated = 1, kTruncated = 2;
 // Spare rows take no more than this.
 constexpr std::size_t kSpareBytes = 16 * 1024 * 1024;
 
-// One more for every segment of full length, for its final observation, and up to a sixteenth in all: shorter segments
-// may make it grow.
+// More for every segment of full length, for its final observation and its context, and up to a sixteenth in all: shorter
+// segments may make it grow.
 std::size_t first_rows(const ReplayShape& shape, std::size_t row_bytes) {
-  const std::size_t finals = shape.capacity / shape.segment_length, spare = kSpareBytes / row_bytes;
+  const std::size_t more = 1 + shape.transition.context();
+  const std::size_t finals = shape.capacity / shape.segment_length * more, spare = kSpareBytes / row_bytes;
   return shape.capacity + std::max(finals, std::min(shape.capacity / 16, finals + spare)) +
-         2 * (shape.segment_length + 1);
+         2 * (shape.segment_length + more);
 }
 
 void copy_bytes(const std::byte* from, std::byte* to, std::size_t size) {
@@ -43,7 +44,9 @@ ReplayBuffer::ReplayBuffer(const ReplayShape& shape, RandomStream random)
       layout_(shape.transition),
       arena_(layout_.columns.begin(), layout_.columns.end()) {
   GIPO_CHECK(shape.capacity >= shape.segment_length && shape.segment_length > 0 &&
-             shape.segment_length < std::numeric_limits<std::uint32_t>::max());
+             shape.segment_length < std::numeric_limits<std::uint32_t>::max() &&
+             shape.transition.context() <= std::numeric_limits<std::uint16_t>::max() &&
+             (shape.transition.state_size == 0 || shape.transition.longest >= shape.segment_length));
   static_assert(sizeof(Record) == 64);
   grow(first_rows(shape, layout_.step_bytes()));
   grow_records();
@@ -65,8 +68,10 @@ std::size_t ReplayBuffer::bytes_per_transition(const ReplayShape& shape) {
 
 std::size_t ReplayBuffer::bytes() const {
   const std::lock_guard lock(mutex_);
-  std::size_t bytes = records_.size() * sizeof(Record) + order_.capacity() * sizeof(Step) +
-                      (sampled_rows_.capacity() + sampled_starts_.capacity()) * sizeof(std::size_t) + taken_.bytes();
+  std::size_t bytes =
+      records_.size() * sizeof(Record) + order_.capacity() * sizeof(Step) +
+      (sampled_rows_.capacity() + sampled_starts_.capacity() + sampled_records_.capacity()) * sizeof(std::size_t) +
+      taken_.bytes();
   for (const auto& array : arena_) bytes += array.size();
   return bytes;
 }
@@ -79,11 +84,12 @@ bool ReplayBuffer::insert(const Segment& segment) {
   // While this waits for a snapshot, the same one may come another way, and the mark is not yet to be saved.
   const bool may_wait = snapshot_ != nullptr;
   if (may_wait ? !taken_.is_new(mark) : !taken_.take(mark)) return ++duplicates_, false;
-  make_room(segment.length, lock);
+  make_room(segment.length, segment.length + 1 + segment.context, lock);
   if (may_wait && !taken_.take(mark)) return ++duplicates_, false;
   Record r;
-  r.row = find_rows(segment.length + 1);
   r.length = static_cast<std::uint32_t>(segment.length);
+  r.context = static_cast<std::uint16_t>(segment.context);
+  r.row = find_rows(r.rows());
   r.first_env_step = segment.first_env_step;
   r.env_step_stride = segment.env_step_stride;
   r.actor = segment.actor;
@@ -91,13 +97,13 @@ bool ReplayBuffer::insert(const Segment& segment) {
   r.sequence = segment.sequence;
   r.flags = (segment.terminated ? kTerminated : 0) | (segment.truncated ? kTruncated : 0);
   r.start = push_record(r);
-  const RowCounts counts = rows_of_segment(segment.length);
+  const RowCounts counts = rows_of_segment(segment.length, segment.context);
   for (std::size_t c = 0; c < arena_.size(); ++c) {
     Array& array = arena_[c];
     copy_bytes(segment.table().row(c, 0), array.row(array.rows == Rows::kStart ? r.start : r.row),
                counts.of(array.rows) * array.row_bytes);
   }
-  next_row_ = r.row + r.length + 1;
+  next_row_ = r.row + r.rows();
   size_ += r.length;
   inserted_ += r.length;
   moments_.add(segment.observation_sums);
@@ -129,7 +135,7 @@ void ReplayBuffer::grow_records() {
 std::span<std::byte> ReplayBuffer::held(std::size_t column, const Record& r) {
   Array& array = arena_[column];
   return {array.row(array.rows == Rows::kStart ? r.start : r.row),
-          rows_of_segment(r.length).of(array.rows) * array.row_bytes};
+          rows_of_segment(r.length, r.context).of(array.rows) * array.row_bytes};
 }
 
 std::span<const std::byte> ReplayBuffer::held(std::size_t column, const Record& r) const {
@@ -178,7 +184,7 @@ void ReplayBuffer::grow(std::size_t rows) {
   for (std::size_t i = 0; i < record_count_; ++i) record(i).row = moved(record(i).row);
   if (record_count_ > 0) {
     const Record& newest = record(record_count_ - 1);
-    next_row_ = newest.row + newest.length + 1;
+    next_row_ = newest.row + newest.rows();
   } else {
     next_row_ = 0;
   }
@@ -204,6 +210,7 @@ bool ReplayBuffer::sample(Batch& batch) {
 void ReplayBuffer::sample_segments(Batch& batch) {
   sampled_rows_.clear();
   sampled_starts_.clear();
+  sampled_records_.clear();
   Step from = uniform_step();
   for (std::size_t at = 0; at < batch.size; from = {random_.below(record_count_), 0}) {
     const Record& r = record(from.record);
@@ -212,14 +219,20 @@ void ReplayBuffer::sample_segments(Batch& batch) {
     batch.stretches.push_back({at, count, offset + count == r.length && (r.flags & kTerminated) != 0, offset});
     sampled_rows_.push_back(r.row + offset);
     sampled_starts_.push_back(r.start);
+    sampled_records_.push_back(from.record);
     at += count;
   }
   copy_stretches(batch);
+  if (shape_.transition.state_size > 0) copy_contexts(batch);
 }
 
 // One column after the other: what is to be known of each is read once.
 void ReplayBuffer::copy_stretches(Batch& batch) {
   for (std::size_t c = 0; c < arena_.size(); ++c) {
+    if (frames_in(c) > 1) {
+      copy_frames(batch, c);
+      continue;
+    }
     const Array& array = arena_[c];
     const std::byte* const held = array.data();
     std::byte* const to = batch.table().row(c, 0);
@@ -234,6 +247,49 @@ void ReplayBuffer::copy_stretches(Batch& batch) {
       copy_bytes(first, to + stretch.begin * size, stretch.length * size);
       if (array.rows == Rows::kSteps) continue;
       copy_bytes(first + stretch.length * size, to + (batch.size + i) * size, size);
+    }
+  }
+}
+
+std::size_t ReplayBuffer::frames_in(std::size_t column) const {
+  const Fields& fields = shape_.transition.observation;
+  return column < fields.size() ? static_cast<std::size_t>(fields[column].stack) : 1;
+}
+
+// All that networks see of a field at a moment of a segment, as row `to` of the batch.
+void ReplayBuffer::copy_moment(Batch& batch, std::size_t column, std::size_t to, const Record& r,
+                               std::ptrdiff_t moment) {
+  Array& array = arena_[column];
+  std::byte* out = batch.table().row(column, to);
+  for (auto frame = moment + 1 - static_cast<std::ptrdiff_t>(frames_in(column)); frame <= moment; ++frame) {
+    copy_bytes(array.row(r.row + row_of(frame, r.length, r.context)), out, array.row_bytes);
+    out += array.row_bytes;
+  }
+}
+
+void ReplayBuffer::copy_frames(Batch& batch, std::size_t column) {
+  for (std::size_t i = 0; i < batch.stretches.size(); ++i) {
+    const Stretch& stretch = batch.stretches[i];
+    const Record& r = record(sampled_records_[i]);
+    for (std::size_t t = 0; t <= stretch.length; ++t) {
+      copy_moment(batch, column, t < stretch.length ? stretch.begin + t : batch.size + i, r,
+                  static_cast<std::ptrdiff_t>(stretch.offset + t));
+    }
+  }
+}
+
+// From the state that a segment keeps to the first step of its stretch: its own context, then the steps that were skipped.
+void ReplayBuffer::copy_contexts(Batch& batch) {
+  std::size_t next = batch.rows();
+  for (std::size_t i = 0; i < batch.stretches.size(); ++i) {
+    const Record& r = record(sampled_records_[i]);
+    Stretch& stretch = batch.stretches[i];
+    const std::size_t before = std::min<std::size_t>(r.context, shape_.transition.burn_in);
+    stretch.context_begin = next;
+    stretch.context = before + stretch.offset;
+    for (std::size_t n = 0; n < stretch.context; ++n, ++next) {
+      const auto moment = static_cast<std::ptrdiff_t>(n) - static_cast<std::ptrdiff_t>(before);
+      for (std::size_t c = 0; c < shape_.transition.observation.size(); ++c) copy_moment(batch, c, next, r, moment);
     }
   }
 }
@@ -254,13 +310,16 @@ void ReplayBuffer::sample_steps(Batch& batch) {
     const Record& r = record(s.record);
     sampled_rows_[at] = r.row + s.offset;
     batch.env_step[at] = r.env_step(s.offset);
+    for (std::size_t c = 0; c < shape_.transition.observation.size(); ++c) {
+      if (frames_in(c) > 1) copy_moment(batch, c, at, r, static_cast<std::ptrdiff_t>(s.offset));
+    }
   }
   for (std::size_t c = 0; c < arena_.size(); ++c) {
     Array& array = arena_[c];
     const std::size_t size = array.row_bytes;
     std::byte* const to = batch.table().row(c, 0);
-    if (array.rows == Rows::kStart) {
-      continue;  // single steps have no stretch that could begin with a state
+    if (array.rows == Rows::kStart || frames_in(c) > 1) {
+      continue;  // single steps have no stretch that could begin with a state; frames were copied above
     } else if (size == 4) {
       gather<4>(array.data(), sampled_rows_, to);
     } else if (size == 8) {

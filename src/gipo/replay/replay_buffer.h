@@ -76,7 +76,9 @@ class ReplayBuffer {
     double first_env_step = 0, env_step_stride = 0;
     std::uint64_t actor = 0, incarnation = 0, sequence = 0;
     std::uint32_t length = 0;
-    std::uint32_t flags = 0;  // bit 0: terminated, bit 1: truncated
+    std::uint16_t flags = 0;    // bit 0: terminated, bit 1: truncated
+    std::uint16_t context = 0;  // observations of before it
+    std::size_t rows() const { return std::size_t{length} + 1 + context; }
     double env_step(std::size_t offset) const { return first_env_step + env_step_stride * static_cast<double>(offset); }
   };
   // One column of what is held; what insert and sample need of it lies together.
@@ -94,7 +96,7 @@ class ReplayBuffer {
   Record& record(std::size_t i) { return records_[in_ring(first_record_ + i)]; }
   const Record& record(std::size_t i) const { return records_[in_ring(first_record_ + i)]; }
   std::size_t push_record(const Record& r);  // its start
-  void make_room(std::size_t length, std::unique_lock<std::mutex>& lock);
+  void make_room(std::size_t length, std::size_t rows, std::unique_lock<std::mutex>& lock);
   void evict_oldest();
   std::optional<std::size_t> free_rows(std::size_t needed) const;  // adjacent ones
   std::size_t find_rows(std::size_t needed);                       // makes the arena larger where there are none
@@ -110,6 +112,10 @@ class ReplayBuffer {
   void load_order(ByteReader& in);
   void sample_segments(Batch& batch);
   void copy_stretches(Batch& batch);
+  void copy_contexts(Batch& batch);
+  std::size_t frames_in(std::size_t column) const;  // of a batch
+  void copy_frames(Batch& batch, std::size_t column);
+  void copy_moment(Batch& batch, std::size_t column, std::size_t to, const Record& r, std::ptrdiff_t moment);
   void sample_steps(Batch& batch);
   Step uniform_step();
   Step next_of_epoch();
@@ -129,12 +135,13 @@ class ReplayBuffer {
   HighWater taken_;
 
   // One array for each column. A ring of rows; a segment of T steps takes T+1 adjacent ones, the last for its final
-  // observation. Columns of starts have a row for each record instead.
+  // observation, and those of its context. Columns of starts have a row for each record instead.
   TransitionLayout layout_;
   std::vector<Array> arena_;
   std::size_t rows_ = 0;
-  // Of the batch that is being made: the rows of single steps; the first rows and the starts of stretches.
-  std::vector<std::size_t> sampled_rows_, sampled_starts_;
+  // Of the batch that is being made: the rows of single steps; the first rows and the starts of stretches, and which
+  // records these are of.
+  std::vector<std::size_t> sampled_rows_, sampled_starts_, sampled_records_;
 
   // kEpochs: the pass under way.
   std::vector<Step> order_;

@@ -22,6 +22,7 @@ TransitionSpec transition() {
   spec.action_dims = 1;
   spec.stored = false;
   spec.state_size = kState;
+  spec.longest = kLongest;
   return spec;
 }
 
@@ -67,6 +68,11 @@ void expect_consistent(const Batch& b) {
   }
   for (std::size_t w = 0; w < b.stretches.size(); ++w) {
     const Stretch& stretch = b.stretches[w];
+    EXPECT_EQ(stretch.context, stretch.offset);
+    for (std::size_t n = 0; n < stretch.context; ++n) {
+      expect_observation(b, stretch.context_begin + n,
+                         b.version()[stretch.begin] - static_cast<std::int64_t>(stretch.offset - n));
+    }
     expect_observation(b, b.size + w, b.version()[stretch.begin + stretch.length - 1] + 1);
     const auto start = static_cast<float>(b.version()[stretch.begin] - static_cast<std::int64_t>(stretch.offset));
     for (std::size_t d = 0; d < kState; ++d) EXPECT_EQ(b.state()[w * kState + d], start);

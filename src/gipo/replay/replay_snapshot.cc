@@ -90,13 +90,13 @@ bool ReplaySnapshot::copy_held(ByteWriter& out) {
   return true;
 }
 
-void ReplayBuffer::make_room(std::size_t length, std::unique_lock<std::mutex>& lock) {
+void ReplayBuffer::make_room(std::size_t length, std::size_t rows, std::unique_lock<std::mutex>& lock) {
   const auto reading = [this] { return snapshot_ && snapshot_->kept_end_ < snapshot_->read_end_; };
   while (true) {
     const bool full = size_ + length > shape_.capacity;
     // What an insert would overwrite or move. Another one may have made room while this waits.
     const bool evicts = full && snapshot_ && first_number_ >= snapshot_->kept_end_ && first_number_ < snapshot_->end_;
-    const bool moves = snapshot_ && !full && (!free_rows(length + 1) || record_count_ == records_.size());
+    const bool moves = snapshot_ && !full && (!free_rows(rows) || record_count_ == records_.size());
     const bool too_much = evicts && snapshot_->kept_bytes_ >= ReplaySnapshot::kMostBytesKept;
     if (too_much || ((evicts || moves) && reading())) {
       written_.wait(lock);

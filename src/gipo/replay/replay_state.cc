@@ -9,6 +9,7 @@ namespace {
 
 // Beyond this no run comes; what is read below it can be counted on without overflow.
 constexpr std::uint64_t kMostCount = 1ull << 62;
+constexpr unsigned kContextShift = 8;  // in the flags of a segment, above which its context is counted
 
 }  // namespace
 
@@ -36,7 +37,7 @@ void ReplayBuffer::save_record(const Record& record, ByteWriter& out) const {
   out.value(record.actor);
   out.value(record.incarnation);
   out.value(record.sequence);
-  out.value<std::uint64_t>(record.flags);
+  out.value<std::uint64_t>(record.flags | std::uint64_t{record.context} << kContextShift);
   for (std::size_t c = 0; c < arena_.size(); ++c) out.append(held(c, record));
 }
 
@@ -82,24 +83,28 @@ void ReplayBuffer::load_segment(ByteReader& in) {
   r.actor = in.value<std::uint64_t>();
   r.incarnation = in.value<std::uint64_t>();
   r.sequence = in.value<std::uint64_t>();
-  const auto flags = in.value<std::uint64_t>();
-  if (length == 0 || length > shape_.segment_length || size_ + length > shape_.capacity || flags > 3) {
+  const auto flags_and_context = in.value<std::uint64_t>();
+  const std::uint64_t context = flags_and_context >> kContextShift,
+                      flags = flags_and_context - (context << kContextShift);
+  if (length == 0 || length > shape_.segment_length || size_ + length > shape_.capacity || flags > 3 ||
+      context > shape_.transition.context()) {
     throw Error("saved replay holds a segment that does not fit: length " + std::to_string(length) + ", flags " +
-                std::to_string(flags));
+                std::to_string(flags) + ", context " + std::to_string(context));
   }
   r.length = static_cast<std::uint32_t>(length);
-  r.flags = static_cast<std::uint32_t>(flags);
+  r.flags = static_cast<std::uint16_t>(flags);
+  r.context = static_cast<std::uint16_t>(context);
   if (!taken_.take({r.actor, r.incarnation, r.sequence})) {
     throw Error("saved replay holds a segment of actor " + std::to_string(r.actor) + " twice, or out of order");
   }
-  r.row = find_rows(length + 1);
+  r.row = find_rows(r.rows());
   r.start = push_record(r);
   for (std::size_t c = 0; c < arena_.size(); ++c) {
     const std::span<std::byte> rows = held(c, r);
     in.bytes_into(rows);
     layout_.refuse_impossible(c, rows, "saved replay");
   }
-  next_row_ = r.row + r.length + 1;
+  next_row_ = r.row + r.rows();
   size_ += r.length;
 }
 

@@ -36,10 +36,12 @@ void check_config(const SuiteRun& run, const std::string& path) {
   if (there.learner.updates != now.learner.updates) {
     refuse("learner.updates", std::to_string(there.learner.updates), std::to_string(now.learner.updates));
   }
-  if (there.run.target_return != now.run.target_return) {
+  const auto same_target = [&refuse](const char* key, const Maybe<double>& then, const Maybe<double>& now_) {
     const auto in_words = [](const Maybe<double>& v) { return v ? fmt::format("{}", *v) : "unset"; };
-    refuse("run.target_return", in_words(there.run.target_return), in_words(now.run.target_return));
-  }
+    if (then != now_) refuse(key, in_words(then), in_words(now_));
+  };
+  same_target("run.target_return", there.run.target_return, now.run.target_return);
+  same_target("eval.target_return", there.eval.target_return, now.eval.target_return);
 }
 
 Json read_summary(const std::string& path) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gipo/core/error.h"
+#include "gipo/core/finite.h"
 #include "gipo/core/stop.h"
 #include "gipo/io/bytes.h"
 #include "gipo/objective/advantage.h"
@@ -17,17 +18,38 @@ namespace gipo {
 
 namespace {
 
+Columns context_columns(const TransitionSpec& spec) {
+  Columns all = columns(spec);
+  all.resize(spec.observation.size());
+  return all;
+}
+
+// What networks see of it, where that is more than is kept.
+Columns stacked_columns(const TransitionSpec& spec) {
+  Columns all = columns(spec, Frames::kAll);
+  all.resize(spec.stacked() ? spec.observation.size() : 0);
+  return all;
+}
+
+RowCounts rows_of_contexts(const ActorSpec& spec) { return {0, spec.envs * spec.transition.context(), 0}; }
+
 constexpr std::size_t kMostSpare = 2;  // segments kept for each environment: a steady loop needs no more
 
 }  // namespace
 
 Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>> envs)
     : spec_(std::move(spec)),
-      policy_(make_policy<float>(spec_.model, {std::max(spec_.envs, spec_.segment_length + 1)})),
+      policy_(make_policy<float>(spec_.model, {std::max(spec_.envs, spec_.segment_length + 1), 0, true, spec_.device})),
       observer_(spec_.transition.observation, spec_.envs),
       env_action_(spec_.envs * spec_.env.action.dims()),
       columns_(spec_.model.fields.size()),
-      reward_(spec_.segment_length) {
+      reward_(spec_.segment_length),
+      state_(spec_.envs * spec_.transition.state_size),
+      next_state_(state_.size()),
+      recent_state_(state_.size() * spec_.transition.context()),
+      recent_(context_columns(spec_.transition), rows_of_contexts(spec_)),
+      contexts_(context_columns(spec_.transition), rows_of_contexts(spec_)),
+      stacked_(stacked_columns(spec_.transition), {0, spec_.segment_length + 1 + spec_.transition.context(), 0}) {
   std::uint64_t seed = spec_.seed;
   if (spec_.incarnation > 0) seed = derive_seed(seed, "incarnation", spec_.incarnation);
   std::size_t number = spec_.first_env;
@@ -96,12 +118,14 @@ void Actor::choose_actions(const Weights& weights) {
       throw RunError(fmt::format("environment {} ({}): its mask leaves no valid action at step {} of episode {}",
                                  number_of(slot), spec_.env.id, slot.episode_length + 1, slot.episode_number));
     }
+    if (s.length == 0) begin_segment(i);
     const auto row = [&](std::span<float> values) { return values.subspan(s.length * dims, dims); };
     choices_.push_back({&slot.action_random, row(s.action()), row(s.log_prob())});
   }
-  policy_->see(parameters_of(weights), {observer_.columns(), slots_.size()});
+  policy_->see(parameters_of(weights), {observer_.columns(), slots_.size(), state_.data()});
   policy_->forward(slots_.size());
   policy_->choose(choices_);
+  policy_->next_state(next_state_.data());
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const std::span<double> env_action(env_action_.data() + i * dims, dims);
     to_env_action(spec_.model, choices_[i].action, env_action);
@@ -118,6 +142,7 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   ++report_.steps;
 
   keep_observation(s, t, i);
+  remember(i);
   observer_.observe(*slot.env, i);
   const auto reward = static_cast<float>(result.reward * spec_.env_settings.reward_scale);
   if (const Fault fault = find_fault(result, reward, observer_.finite(i))) return drop_segment(i, fault);
@@ -145,13 +170,69 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
 
 void Actor::keep_observation(Segment& s, std::size_t row, std::size_t i) {
   for (std::size_t f = 0; f < observer_.fields(); ++f) {
-    const std::span<const std::byte> now = observer_.field(f, i);
-    std::memcpy(s.table().row(f, row), now.data(), now.size());
+    const std::size_t size = s.table().row_bytes(f);
+    std::memcpy(s.table().row(f, row), observer_.newest(f, i, size).data(), size);
+    if (spec_.transition.observation[f].stack > 1) check_frames(s, row, f, i);
   }
+}
+
+// What the replay will make of the frames that are kept.
+void Actor::check_frames(const Segment& s, std::size_t row, std::size_t f, std::size_t i) const {
+  const std::span<const std::byte> now = observer_.field(f, i);
+  const std::size_t size = s.table().row_bytes(f);
+  const auto frames = static_cast<std::size_t>(spec_.transition.observation[f].stack);
+  const bool first = slots_[i].recent == 0 && row == 0;  // of the episode
+  for (std::size_t back = 1; back < frames; ++back) {
+    if (back > row && !first) break;
+    const std::byte* const before = s.table().row(f, first ? row : row - back);
+    if (std::memcmp(now.data() + (frames - 1 - back) * size, before, size) == 0) continue;
+    throw RunError(
+        fmt::format("environment {} ({}): env.frame_stack = {}, but the frames of {} at step {} of episode {} are not "
+                    "those that came "
+                    "before, oldest first, with the first one repeated at the start of an episode",
+                    number_of(slots_[i]), spec_.env.id, frames, spec_.transition.observation[f].name,
+                    slots_[i].episode_length, slots_[i].episode_number));
+  }
+}
+
+void Actor::begin_segment(std::size_t i) {
+  Slot& slot = slots_[i];
+  const std::size_t most = spec_.transition.context(), size = spec_.transition.state_size;
+  slot.context = slot.recent;
+  for (std::size_t f = 0; f < observer_.fields() && slot.recent > 0; ++f) {
+    std::memcpy(contexts_.row(f, i * most), recent_.row(f, i * most), slot.recent * recent_.row_bytes(f));
+  }
+  if (size == 0) return;
+  const std::size_t prepared = std::min(slot.recent, spec_.transition.burn_in);
+  const float* before = prepared > 0 ? &recent_state_[(i * most + slot.recent - prepared) * size] : &state_[i * size];
+  std::copy_n(before, size, slot.open.state().data());
+}
+
+void Actor::remember(std::size_t i) {
+  Slot& slot = slots_[i];
+  const std::size_t most = spec_.transition.context(), size = spec_.transition.state_size, first = i * most;
+  if (most > 0) {
+    const bool full = slot.recent == most;
+    const std::size_t kept = full ? most - 1 : slot.recent;
+    for (std::size_t f = 0; f < observer_.fields(); ++f) {
+      const std::span<const std::byte> now = observer_.newest(f, i, recent_.row_bytes(f));
+      if (full) std::memmove(recent_.row(f, first), recent_.row(f, first + 1), kept * now.size());
+      std::memcpy(recent_.row(f, first + kept), now.data(), now.size());
+    }
+    const auto states = recent_state_.begin() + static_cast<std::ptrdiff_t>(first * size);
+    if (full) std::copy_n(states + static_cast<std::ptrdiff_t>(size), kept * size, states);
+    std::copy_n(&state_[i * size], size, states + static_cast<std::ptrdiff_t>(kept * size));
+    slot.recent = kept + 1;
+  }
+  std::copy_n(next_state_.begin() + static_cast<std::ptrdiff_t>(i * size), size,
+              state_.begin() + static_cast<std::ptrdiff_t>(i * size));
 }
 
 void Actor::begin_episode(std::size_t i) {
   Slot& slot = slots_[i];
+  const std::size_t size = spec_.transition.state_size;
+  std::fill_n(state_.begin() + static_cast<std::ptrdiff_t>(i * size), size, 0.0F);
+  slot.recent = 0;
   slot.episode_return = slot.discounted = 0;
   slot.success = {};
   slot.episode_length = 0;
@@ -191,6 +272,11 @@ void Actor::close(Slot& slot, const Weights& weights) {
   s.incarnation = spec_.incarnation;
   s.sequence = slot.sequence++;
   s.env_step_stride = static_cast<double>(spec_.envs_of_run);
+  const std::size_t first = static_cast<std::size_t>(&slot - slots_.data()) * spec_.transition.context();
+  s.context = slot.context;
+  for (std::size_t f = 0; f < observer_.fields() && s.context > 0; ++f) {
+    std::memcpy(s.table().row(f, s.length + 1), contexts_.row(f, first), s.context * contexts_.row_bytes(f));
+  }
   s.sum_observations();
   if (spec_.env_settings.normalise_rewards) s.discounted_sums.set({s.discounted.data(), s.length});
   if (spec_.advantage.mode == AdvantageMode::kStored) make_advantages(s, weights);
@@ -209,8 +295,15 @@ void Actor::close(Slot& slot, const Weights& weights) {
 
 void Actor::make_advantages(Segment& s, const Weights& weights) {
   const std::size_t rows = s.length + 1;
-  s.locate_observation(0, std::span<const std::byte*>(columns_));
-  policy_->see(parameters_of(weights), {columns_, rows});
+  const std::size_t prepared = std::min(s.context, spec_.transition.burn_in);
+  locate_all(s, prepared);
+  PolicyInput input{columns_, rows};
+  const Sequence whole{0, rows, Sequence::kNone, rows, prepared};
+  if (spec_.model.has_memory()) {
+    input.state = s.state().data();
+    input.sequences = {&whole, 1};
+  }
+  policy_->see(parameters_of(weights), input);
   std::copy_n(policy_->values(), rows, s.value.data());
   const AdvantageOptions& o = spec_.advantage;
   const RewardScale scale = reward_scale(s, weights);
@@ -218,6 +311,27 @@ void Actor::make_advantages(Segment& s, const Weights& weights) {
                  [&](float r) { return scale.apply(r); });
   gae<float>({{reward_.data(), s.length}, {s.value.data(), s.length + 1}, s.terminated}, static_cast<float>(o.gamma),
              static_cast<float>(o.lambda), {s.advantage().data(), s.length}, {s.target().data(), s.length});
+}
+
+// Of a segment: where what networks see lies, first its steps and what follows, then the last rows of its context.
+void Actor::locate_all(const Segment& s, std::size_t context) {
+  if (!spec_.transition.stacked()) {
+    GIPO_CHECK(context == s.context);
+    return s.locate_observation(0, std::span<const std::byte*>(columns_));
+  }
+  for (std::size_t f = 0; f < columns_.size(); ++f) {
+    columns_[f] = stacked_.row(f, 0);
+    const std::ptrdiff_t frames = spec_.transition.observation[f].stack;
+    const std::size_t size = s.table().row_bytes(f);
+    for (std::size_t r = 0; r < s.length + 1 + context; ++r) {
+      auto moment = static_cast<std::ptrdiff_t>(r);
+      if (r > s.length) moment -= static_cast<std::ptrdiff_t>(s.length + 1 + context);
+      std::byte* out = stacked_.row(f, r);
+      for (std::ptrdiff_t frame = moment + 1 - frames; frame <= moment; ++frame, out += size) {
+        std::memcpy(out, s.table().row(f, row_of(frame, s.length, s.context)), size);
+      }
+    }
+  }
 }
 
 // The segment's own returns count too: at the start of a run there are no others.
@@ -266,6 +380,8 @@ void Actor::save(ByteWriter& out) const {
     out.value(slot.sequence);
     out.value(slot.faults);
   }
+  if (!state_.empty()) out.array(state_);
+  if (spec_.transition.context() > 0) save_contexts(out);
 }
 
 void Actor::load(ByteReader& in) {
@@ -283,6 +399,35 @@ void Actor::load(ByteReader& in) {
     slot.faults = in.value<std::int64_t>();
     if (!can_go_on(slot)) throw Error("saved actor: an environment or its open segment cannot be gone on with");
   }
+  if (!state_.empty()) in.array_into(std::span(state_));
+  if (spec_.transition.context() > 0) load_contexts(in);
+  if (!all_finite(state_) || !all_finite(recent_state_)) throw Error("saved actor: a state that is not finite");
+}
+
+void Actor::save_contexts(ByteWriter& out) const {
+  const std::size_t fields = observer_.fields(), rows = slots_.size() * spec_.transition.context();
+  for (const Slot& slot : slots_) {
+    out.value<std::uint64_t>(slot.recent);
+    out.value<std::uint64_t>(slot.context);
+  }
+  for (const Table* table : {&recent_, &contexts_}) {
+    for (std::size_t f = 0; f < fields; ++f) out.append({table->row(f, 0), rows * table->row_bytes(f)});
+  }
+  out.array(recent_state_);
+}
+
+void Actor::load_contexts(ByteReader& in) {
+  const std::size_t fields = observer_.fields(), most = spec_.transition.context(), rows = slots_.size() * most;
+  for (Slot& slot : slots_) {
+    const auto recent = in.value<std::uint64_t>(), context = in.value<std::uint64_t>();
+    if (recent > most || context > most) throw Error("saved actor: more observations of before than are kept");
+    slot.recent = static_cast<std::size_t>(recent);
+    slot.context = static_cast<std::size_t>(context);
+  }
+  for (Table* table : {&recent_, &contexts_}) {
+    for (std::size_t f = 0; f < fields; ++f) in.bytes_into({table->row(f, 0), rows * table->row_bytes(f)});
+  }
+  in.array_into(std::span(recent_state_));
 }
 
 // An episode runs, the segment has room, and what it holds may reach the learner.

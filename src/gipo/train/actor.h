@@ -46,6 +46,8 @@ class Actor {
   void load(ByteReader& in);
 
  private:
+  void save_contexts(ByteWriter& out) const;
+  void load_contexts(ByteReader& in);
   struct Slot {  // one environment
     std::unique_ptr<Env> env;
     RandomStream action_random;
@@ -55,6 +57,8 @@ class Actor {
     Success success = {};  // of the episode so far
     std::uint64_t sequence = 0;
     std::int64_t faults = 0;  // in a row, without a whole segment between them
+    std::size_t recent = 0;   // observations of this episode in recent_
+    std::size_t context = 0;  // of the open segment, in contexts_
   };
   // Drops the open segment of an environment that gave what no learner may see, and begins a new episode. Throws
   // RunError, naming the environment, when it keeps doing so.
@@ -66,11 +70,18 @@ class Actor {
   // The first observations; those of other processes may take their time.
   void look();
   void close(Slot& slot, const Weights& weights);
+  // What the open segment of environment i begins with: the context, and the state of before.
+  void begin_segment(std::size_t i);
+  // The observation that environment i has just acted on, and the state before and after it.
+  void remember(std::size_t i);
   void make_advantages(Segment& s, const Weights& weights);
   RewardScale reward_scale(const Segment& s, const Weights& weights);
   void begin_episode(std::size_t i);
-  // What was observed last of environment i, as row `row` of its segment.
+  // What was observed last of environment i, as row `row` of its segment. Throws RunError where its frames are not those
+  // of the rows before.
   void keep_observation(Segment& s, std::size_t row, std::size_t i);
+  void check_frames(const Segment& s, std::size_t row, std::size_t field, std::size_t i) const;
+  void locate_all(const Segment& s, std::size_t context);
 
   std::size_t number_of(const Slot& slot) const;  // in the run
   void reuse_report();
@@ -83,6 +94,12 @@ class Actor {
   std::vector<ActionRow> choices_;         // [envs]
   std::vector<const std::byte*> columns_;  // [fields] of a segment
   std::vector<float> reward_;              // [segment_length] of a segment, scaled
+  // Of a policy with memory: the state of each environment, what it will be after the action that was chosen, and those
+  // before the observations of recent_.
+  std::vector<float> state_, next_state_, recent_state_;  // [envs, state_size], the last [envs, context, state_size]
+  // The last observations of each environment, oldest first, and those of before its open segment.
+  Table recent_, contexts_;  // [envs * context]
+  Table stacked_;  // [segment_length + 1 + context] observations of a segment with all frames, where it has any
   RunningMoments returns_{1};
   bool looked_ = false;
   std::vector<Segment> spare_;

@@ -19,6 +19,7 @@ ActorSpec actor_spec(const Plan& plan, std::size_t index, std::uint64_t incarnat
   spec.segment_length = plan.segment_length;
   spec.seed = static_cast<std::uint64_t>(plan.config.run.seed);
   spec.incarnation = incarnation;
+  spec.device = plan.config.learner.device;
   return spec;
 }
 

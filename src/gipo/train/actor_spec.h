@@ -27,7 +27,8 @@ struct ActorSpec {
   std::size_t envs_of_run = 0;  // of all actors: what the run's count of steps grows by in a round
   std::size_t workers = 1;      // processes for tasks of Python packages
   std::size_t segment_length = 0;
-  std::uint64_t seed = 0;  // of the run
+  std::uint64_t seed = 0;      // of the run
+  std::string device = "cpu";  // of its networks: PolicyRoom::device
   // Each has random streams of its own. Of two actors with the same environments the later one has the greater.
   std::uint64_t incarnation = 0;
   std::vector<std::int64_t> first_episode = {};  // [envs] number of the next episode of each; empty: 0

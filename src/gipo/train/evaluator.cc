@@ -29,7 +29,9 @@ class Evaluator {
         policy_(make_policy<float>(model, {places_of(task)})),
         observer_(model.fields, places_of(task)),
         action_(places_of(task) * model.distribution.dims()),
-        log_prob_(action_.size()) {
+        log_prob_(action_.size()),
+        state_(places_of(task) * model.state_size()),
+        next_state_(state_.size()) {
     found_.played.resize(episodes_);
     for (std::unique_ptr<Env>& env :
          make_envs(task.spec, task.env, task.env_options, {places_of(task), evaluation_workers(), false, task.stop})) {
@@ -63,6 +65,7 @@ class Evaluator {
 
   void begin(Place& place, std::size_t episode) {
     if (episode != place.episode) place.faults = 0;
+    std::ranges::fill(state_of(state_, static_cast<std::size_t>(&place - places_.data())), 0.0F);
     place.episode = episode;
     place.length = 0;
     success_[episode] = {};
@@ -80,10 +83,18 @@ class Evaluator {
     for (std::size_t i = 0; i < places_.size(); ++i) {
       if (!places_[i].env) continue;
       observer_.move(i, playing);
-      if (i != playing) places_[playing] = std::move(places_[i]);
+      if (i != playing) {
+        places_[playing] = std::move(places_[i]);
+        std::ranges::copy(state_of(state_, i), state_of(state_, playing).begin());
+      }
       ++playing;
     }
     places_.resize(playing);
+  }
+
+  // What the policy remembers at place i.
+  std::span<float> state_of(std::vector<float>& all, std::size_t i) const {
+    return std::span(all).subspan(i * model_.state_size(), model_.state_size());
   }
 
   void observe(std::size_t i) { observer_.observe(*places_[i].env, i); }
@@ -110,9 +121,10 @@ class Evaluator {
                           {action_.data() + i * dims, dims},
                           {log_prob_.data() + i * dims, dims}});
     }
-    policy_->see(parameters_of(weights_), {observer_.columns(), places_.size()});
+    policy_->see(parameters_of(weights_), {observer_.columns(), places_.size(), state_.data()});
     policy_->forward(places_.size());
     policy_->choose(choices_);
+    policy_->next_state(next_state_.data());
     for (std::size_t i = 0; i < places_.size(); ++i) {
       to_env_action(model_, choices_[i].action, places_[i].action);
       places_[i].env->begin_step(places_[i].action);
@@ -122,6 +134,7 @@ class Evaluator {
   void step(std::size_t i) {
     Place& place = places_[i];
     const StepResult result = place.env->step(place.action);
+    std::ranges::copy(state_of(next_state_, i), state_of(state_, i).begin());
     observe(i);
     const Fault fault = find_fault(result, static_cast<float>(result.reward), observer_.finite(i));
     if (fault) return begin_again(place, fault);
@@ -159,8 +172,9 @@ class Evaluator {
   Evaluation found_;
   std::unique_ptr<Policy<float>> policy_;
   Observer observer_;
-  std::vector<float> action_, log_prob_;  // [places, action_dims]
-  std::vector<ActionRow> choices_;        // [places]
+  std::vector<float> action_, log_prob_;   // [places, action_dims]
+  std::vector<float> state_, next_state_;  // [places, state_size]
+  std::vector<ActionRow> choices_;         // [places]
 };
 
 }  // namespace

@@ -24,6 +24,10 @@ class Observer {
   const std::uint8_t* mask(std::size_t i) const;
   // The bytes of field f of environment i.
   std::span<const std::byte> field(std::size_t f, std::size_t i) const { return {now_.row(f, i), now_.row_bytes(f)}; }
+  // Its last `size` bytes: one frame.
+  std::span<const std::byte> newest(std::size_t f, std::size_t i, std::size_t size) const {
+    return field(f, i).last(size);
+  }
   std::size_t fields() const { return fields_.size(); }
   std::span<float> plain() { return now_.values<float>(0); }  // of plain vectors alone
   std::span<const float> plain() const { return now_.values<float>(0); }

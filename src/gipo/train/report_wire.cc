@@ -45,7 +45,9 @@ std::uint32_t crc_of(const Head& head) {
   return crc32c({reinterpret_cast<const char*>(&head), sizeof head - sizeof head.crc});
 }
 
-std::size_t segment_bytes(const Segment& s) { return wire_bytes(s.layout(), s.length, s.discounted_sums.count() > 0); }
+std::size_t segment_bytes(const Segment& s) {
+  return wire_bytes(s.layout(), s.length, s.context, s.discounted_sums.count() > 0);
+}
 
 std::size_t bytes_of(const ActorReport& report) {
   std::size_t bytes = kShortest + report.episodes.size() * sizeof(EpisodeRow) + report.rejections.last.size();

@@ -357,6 +357,12 @@ void Trainer::check_target() {
   if (const double mean = recent_returns().mean; mean >= *target) solved_return_ = mean;
 }
 
+// The best evaluation is kept by checkpoints, so that a resumed run knows.
+bool Trainer::solved() const {
+  const Maybe<double> target = plan_.config.eval.target_return;
+  return solved_return_.has_value() || (target && best_ && best_->returns.mean >= *target);
+}
+
 ReturnStats Trainer::recent_returns() const { return return_stats(recent_, recent_success_); }
 
 EvalTask Trainer::eval_task(std::int64_t update) const {

@@ -105,7 +105,7 @@ class Trainer {
   void warn(const std::string& text);
   double seconds() const { return seconds_before_ + hooks_.seconds(); }
   bool interrupted() const { return stop_.from_outside(); }
-  bool solved() const { return solved_return_.has_value(); }
+  bool solved() const;
   bool stopped() const { return hooks_.finish && *hooks_.finish; }
   bool all_updates() const { return learner_->version() >= plan_.config.learner.updates; }
   bool finished() const { return solved() || all_updates() || stopped(); }

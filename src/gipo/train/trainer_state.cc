@@ -180,6 +180,7 @@ void Trainer::restore_best(const Checkpoint& checkpoint, const nlohmann::json& s
       in.bytes_into(std::span<char>(file));
     });
     best_file_ = std::make_shared<const std::string>(std::move(file));
+    if (best_->update == last_evaluation_) last_returns_ = best_->returns;
   }
   folder_.save_best(best_file_ ? *best_file_ : std::string());
 }

@@ -201,6 +201,35 @@ TEST_F(Training, ARunThatReachesItsTargetEndsAsSolvedAsyncToo) {
   }
 }
 
+// The evaluation that ended it is its last one: a resumed run does not play it again.
+TEST_F(Training, ARunWhoseEvaluationReachesItsTargetEndsAsSolvedAsyncToo) {
+  loaded_.config.learner.updates = 3000;
+  loaded_.config.eval.every_updates = 10;
+  for (const RunMode run_mode : {RunMode::kLockstep, RunMode::kAsync}) {
+    const std::string mode = word_of(run_mode);
+    loaded_.config.run.mode = run_mode;
+    loaded_.config.eval.target_return = 1;
+    const RunSummary s = run(mode);
+    EXPECT_EQ(s.ended, "solved");
+    EXPECT_LT(s.updates, 3000);
+    EXPECT_GE(s.eval_return.mean, 1);
+    const std::string evaluations = read_file(dir_ / mode + "/evaluations.jsonl");
+    const RunSummary again = go_on(mode);
+    EXPECT_EQ(again.ended, "solved");
+    EXPECT_EQ(again.updates, s.updates);
+    EXPECT_EQ(again.eval_return.mean, s.eval_return.mean);
+    if (run_mode == RunMode::kLockstep) {
+      EXPECT_EQ(s.updates, 10);
+      EXPECT_EQ(read_file(dir_ / mode + "/evaluations.jsonl"), evaluations);
+    }
+    loaded_.config.eval.target_return = 1e9;
+    loaded_.config.learner.updates = s.updates + 20;
+    write_file_atomic(dir_ / mode + "/config.toml", config_to_toml(loaded_.config));
+    EXPECT_EQ(go_on(mode).ended, "finished");
+    loaded_.config.learner.updates = 3000;
+  }
+}
+
 TEST_F(Training, InterruptionSavesThePolicyAndSaysSo) {
   stop_ = true;
   const RunSummary s = run("a");

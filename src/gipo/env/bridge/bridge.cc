@@ -13,6 +13,7 @@
 #include "gipo/core/error.h"
 #include "gipo/core/python.h"
 #include "gipo/core/stop.h"
+#include "gipo/data/field_json.h"
 #include "gipo/env/bridge/process.h"
 #include "gipo/env/spaces.h"
 
@@ -32,6 +33,7 @@ Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t 
   for (const auto& [name, value] : options) named.items.push_back({name, value});
   return {{"id", env.id},
           {"mask", env.mask},
+          {"frame_stack", env.frame_stack},
           {"options", to_json(named)},
           {"time_limit", env.time_limit ? Json(*env.time_limit) : Json()},
           {"count", 1},
@@ -52,23 +54,12 @@ std::vector<double> bounds(const Json& values, double missing) {
   return all;
 }
 
-Fields read_fields(const Json& value) {
-  Fields fields;
-  for (const Json& f : value) {
-    fields.push_back({f.at("name").get<std::string>(), dtype_of(f.at("dtype").get<std::string>()),
-                      f.at("shape").get<std::vector<std::int64_t>>(),
-                      f.at("role") == name_of(Role::kMask) ? Role::kMask : Role::kPolicy,
-                      f.at("choices").get<std::vector<std::int64_t>>(), f.at("bits").get<bool>()});
-  }
-  return fields;
-}
-
 EnvSpec read_spec(const Json& value, const EnvOptions& env) {
   const double inf = std::numeric_limits<double>::infinity();
   try {
     EnvSpec spec;
     spec.id = env.id;
-    spec.fields = read_fields(value.at("fields"));
+    spec.fields = fields_from_json(value.at("fields"));
     spec.observation_size = floats_of(spec.fields);
     const Json& action = value.at("action");
     const auto kind = action.at("kind").get<std::string>();
@@ -90,7 +81,7 @@ EnvSpec read_spec(const Json& value, const EnvOptions& env) {
 
 bool same_spaces(const EnvSpec& a, const EnvSpec& b) {
   const auto same_field = [](const Field& x, const Field& y) {  // who sees it is for the program to say
-    return x.name == y.name && x.dtype == y.dtype && x.shape == y.shape && x.choices == y.choices;
+    return x.name == y.name && x.dtype == y.dtype && x.shape == y.shape && x.choices == y.choices && x.stack == y.stack;
   };
   return std::ranges::equal(a.fields, b.fields, same_field) && a.action.kind == b.action.kind &&
          a.action.choices == b.action.choices && a.action.low == b.action.low && a.action.high == b.action.high;

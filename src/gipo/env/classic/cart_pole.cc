@@ -24,10 +24,19 @@ EnvSpec cart_pole_spec() {
           .time_limit = 500};
 }
 
+// The same for a policy that remembers: velocities must be found from what was seen before.
+EnvSpec hidden_velocity_spec() {
+  EnvSpec spec = cart_pole_spec();
+  spec.id = "CartPoleHiddenVelocity-v1";
+  spec.summary = "CartPole-v1 without the two velocities: needs memory";
+  spec.observation_size = 2;
+  return spec;
+}
+
 // State: position, velocity, angle from upright, angular velocity.
-class CartPole final : public ClassicEnv<4> {
+class CartPole : public ClassicEnv<4> {
  public:
-  CartPole() : ClassicEnv(cart_pole_spec()) {}
+  explicit CartPole(EnvSpec spec = cart_pole_spec()) : ClassicEnv(std::move(spec)) {}
 
   void observe(std::span<double> observation) const override {
     show_float32({state_[0], state_[1], state_[2], state_[3]}, observation);
@@ -60,7 +69,15 @@ class CartPole final : public ClassicEnv<4> {
   }
 };
 
+class HiddenVelocity final : public CartPole {
+ public:
+  HiddenVelocity() : CartPole(hidden_velocity_spec()) {}
+
+  void observe(std::span<double> observation) const override { show_float32({state_[0], state_[2]}, observation); }
+};
+
 const RegisterEnv kRegistered{cart_pole_spec(), [] { return std::make_unique<CartPole>(); }};
+const RegisterEnv kHiddenVelocity{hidden_velocity_spec(), [] { return std::make_unique<HiddenVelocity>(); }};
 
 }  // namespace
 }  // namespace gipo::cart_pole

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,12 +13,30 @@
 
 namespace gipo {
 
+// Rows of several sequences as recurrent layers take them: the first rows of all, then the second ones, and so on, longer
+// sequences before shorter ones.
+struct PackedRows {
+  torch::Tensor order, inverse;   // [rows] int64: from here to there, and back
+  torch::Tensor counts;           // [longest] sequences that are as long; on the CPU
+  torch::Tensor sequences, last;  // [present] those that have rows, and where the last row of each is then
+};
+// sequences: the rows of each.
+PackedRows pack(const std::vector<std::vector<std::int64_t>>& sequences, torch::Device device);
+
+// What a recurrent layer is told of its rows.
+struct TorchMemory {
+  torch::Tensor state;                    // [sequences, size] before the first row of each
+  std::optional<PackedRows> packed = {};  // none: each row is a sequence of its own
+  torch::Tensor after = {};               // [sequences, size] what the layer ended with
+};
+
 // The backend of networks.h that computes, with the parameters in the order in which the layout listed them.
 class TorchNetworks {
  public:
   using Value = torch::Tensor;  // [rows, ...]
 
-  explicit TorchNetworks(std::span<const torch::Tensor> parameters) : parameters_(parameters) {}
+  explicit TorchNetworks(std::span<const torch::Tensor> parameters, TorchMemory* memory = nullptr)
+      : parameters_(parameters), memory_(memory) {}
 
   void enter(const std::string&) {}
   Value conv(const std::string& name, const Value& x, const Conv& conv);
@@ -30,6 +50,7 @@ class TorchNetworks {
   Value attention(const Value& q, const Value& k, const Value& v);
   Value tokens(const Value& x) { return x.flatten(2).transpose(1, 2); }
   Value mean_of_tokens(const Value& x) { return x.mean(1); }
+  Value gru(const std::string& name, const Value& x, std::int64_t size);
   Value flat(const Value& x) { return x.flatten(1); }
   Value join(const std::vector<Value>& all) { return all.size() == 1 ? all[0] : torch::cat(all, 1); }
 
@@ -37,6 +58,7 @@ class TorchNetworks {
   const torch::Tensor& next();
 
   std::span<const torch::Tensor> parameters_;
+  TorchMemory* memory_;  // outlives what recurrent layers compute
   std::size_t used_ = 0;
 };
 

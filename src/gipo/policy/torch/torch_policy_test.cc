@@ -227,6 +227,197 @@ INSTANTIATE_TEST_SUITE_P(Each, TorchEncoders,
                                          std::pair{"impala", std::vector<std::int64_t>{18, 15, 3}},
                                          std::pair{"vit", std::vector<std::int64_t>{16, 24}}));
 
+// Five steps in two sequences, the first after a context of two rows; then what follows each. In double, gate by gate.
+struct Remembering {
+  static constexpr std::int64_t kSize = 5;
+  static constexpr std::size_t kSteps = 5, kSeen = 7, kAll = 9;
+  const std::vector<Sequence> sequences = {{0, 3, 5, 7, 2}, {3, 2, 6, 9, 0}};
+  ModelSpec spec;
+  std::vector<float> rows, state;  // [kAll, 3], [sequences, state_size]
+
+  explicit Remembering(std::int64_t shared) {
+    PolicyOptions options;
+    options.hidden = {6, 4};
+    options.shared = shared;
+    options.memory = Memory::kGru;
+    options.memory_size = kSize;
+    EnvSpec env;
+    env.id = "T";
+    env.action = ActionSpace::discrete(3);
+    env.fields = plain_fields(3);
+    env.observation_size = 3;
+    spec = make_model_spec(options, env);
+    RandomStream random(3);
+    rows.resize(kAll * 3);
+    state.resize(sequences.size() * spec.state_size());
+    for (auto* all : {&rows, &state}) {
+      for (float& v : *all) v = static_cast<float>(random.normal());
+    }
+  }
+  void seen_by(Policy<float>& policy, const Parameters& parameters) const {
+    const auto* column = reinterpret_cast<const std::byte*>(rows.data());
+    policy.see(parameters.view(), {{&column, 1}, kSeen, state.data(), sequences});
+  }
+  // The states after rows [0, kSeen), of one part.
+  Tensor remembered(Oracle& oracle, const std::string& part) const {
+    const Tensor x = torch::tensor(rows).reshape({kAll, 3}).to(torch::kDouble);
+    const Tensor before =
+        torch::tensor(state).reshape({2, static_cast<std::int64_t>(spec.state_size())}).to(torch::kDouble);
+    const auto step = [&](std::size_t row, const Tensor& h) {
+      const auto gates = [&](const std::string& end, const Tensor& from) {
+        const Tensor all = torch::mv(oracle.p.at(part + ".memory.weight_" + end), from);
+        return (all + oracle.p.at(part + ".memory.bias_" + end)).split(kSize, 0);
+      };
+      const auto seen = gates("ih", x[static_cast<std::int64_t>(row)]), kept = gates("hh", h);
+      const Tensor reset = torch::sigmoid(seen[0] + kept[0]), update = torch::sigmoid(seen[1] + kept[1]);
+      return (1 - update) * torch::tanh(seen[2] + reset * kept[2]) + update * h;
+    };
+    std::vector<Tensor> after(kSeen);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& s = sequences[i];
+      Tensor h = before[static_cast<std::int64_t>(i)].slice(0, part == "policy" ? 0 : kSize).slice(0, 0, kSize);
+      for (std::size_t r = s.context_begin; r < s.context_begin + s.context; ++r) h = step(r, h).detach();
+      for (std::size_t r = s.begin; r < s.begin + s.length; ++r) after[r] = h = step(r, h);
+      after[s.after] = step(s.after, h);
+    }
+    return torch::stack(after);
+  }
+};
+
+TEST(TorchMemory, GradientsThroughTimeAreThoseOfTheSameLayerInDouble) {
+  for (const std::int64_t shared : {0, 1}) {
+    const Remembering seen(shared);
+    const auto policy = make_torch_policy(seen.spec, {2 * kRows, Remembering::kSteps});
+    Parameters parameters = first_parameters(*policy, seen.spec);
+    RandomStream random(5);
+    for (auto* all : {&parameters.policy, &parameters.critic}) {
+      for (float& v : *all) v += static_cast<float>(0.1 * random.normal());
+    }
+    seen.seen_by(*policy, parameters);
+    policy->forward(Remembering::kSteps);
+    Oracle oracle(*policy, parameters);
+    Tensor trunk = seen.remembered(oracle, "policy");
+    trunk = torch::tanh(oracle.dense("policy.0", trunk));
+    const Tensor logits = oracle.dense("policy.2", torch::tanh(oracle.dense("policy.1", trunk)));
+    const Tensor log_p = torch::log_softmax(logits, -1);
+    std::vector<float> action(Remembering::kSteps), log_prob(action.size()), d_log_prob(action.size());
+    Tensor loss = torch::zeros({}, torch::kDouble);
+    for (std::size_t r = 0; r < action.size(); ++r) action[r] = static_cast<float>(r % 3);
+    policy->log_prob(action.data(), log_prob.data());
+    for (std::size_t r = 0; r < action.size(); ++r) {
+      const Tensor wanted = log_p[static_cast<std::int64_t>(r)][static_cast<std::int64_t>(r % 3)];
+      EXPECT_NEAR(log_prob[r], wanted.item<double>(), 1e-5) << r;
+      d_log_prob[r] = static_cast<float>(random.normal());
+      loss = loss + d_log_prob[r] * wanted;
+    }
+    std::vector<float> gradient(parameters.policy.size());
+    PolicyLoss<float> of;
+    of.d_log_prob = d_log_prob.data();
+    policy->policy_gradient(action.data(), of, gradient);
+    loss.backward();
+    for (const TensorSlice& s : policy->tensors(Part::kPolicy)) {
+      EXPECT_LT(relative(gradient, s, oracle.p.at(s.name).grad()), 1e-4) << s.name;
+    }
+
+    const float* values = policy->values();
+    const std::string layers[] = {"critic.0", "critic.1", "critic.2"};
+    Tensor v = shared > 0 ? trunk.detach() : torch::tanh(oracle.dense(layers[0], seen.remembered(oracle, "critic")));
+    v = oracle.dense(layers[2 - shared], torch::tanh(oracle.dense(layers[1 - shared], v))).squeeze(1);
+    std::vector<float> d_values(Remembering::kSteps), critic_gradient(parameters.critic.size());
+    Tensor value_loss = torch::zeros({}, torch::kDouble);
+    for (std::size_t r = 0; r < Remembering::kSeen; ++r) {
+      const Tensor wanted = v[static_cast<std::int64_t>(r)];
+      EXPECT_NEAR(values[r], wanted.item<double>(), 1e-5) << r;
+      if (r >= d_values.size()) continue;
+      d_values[r] = static_cast<float>(random.normal());
+      value_loss = value_loss + d_values[r] * wanted;
+    }
+    policy->value_gradient(d_values.data(), d_values.size(), critic_gradient);
+    value_loss.backward();
+    for (const TensorSlice& s : policy->tensors(Part::kCritic)) {
+      EXPECT_LT(relative(critic_gradient, s, oracle.p.at(s.name).grad()), 1e-4) << s.name;
+    }
+  }
+}
+
+// An actor sees one row at a time, a learner all of them.
+TEST(TorchMemory, StepByStepIsTheSameAsWhole) {
+  for (const std::int64_t shared : {0, 1}) {
+    const Remembering seen(shared);
+    const auto whole = make_torch_policy(seen.spec, {2 * kRows, Remembering::kSteps});
+    const auto single = make_torch_policy(seen.spec, {1});
+    const Parameters parameters = first_parameters(*whole, seen.spec);
+    seen.seen_by(*whole, parameters);
+    whole->forward(Remembering::kSteps);
+    const float *outputs = whole->distribution().outputs, *values = whole->values();
+    std::vector<float> state(seen.state.begin(),
+                             seen.state.begin() + static_cast<std::ptrdiff_t>(seen.spec.state_size()));
+    for (const std::size_t row : {7, 8, 0, 1, 2, 5}) {
+      const auto* column = reinterpret_cast<const std::byte*>(&seen.rows[row * 3]);
+      single->see(parameters.view(), {{&column, 1}, 1, state.data()});
+      single->forward(1);
+      if (row < Remembering::kSeen) {
+        EXPECT_NEAR(single->values()[0], values[row], 1e-6) << row;
+      }
+      for (std::size_t k = 0; k < 3 && row < Remembering::kSteps; ++k) {
+        EXPECT_NEAR(single->distribution().outputs[k], outputs[row * 3 + k], 1e-6) << row;
+      }
+      single->next_state(state.data());
+    }
+  }
+}
+
+// On every CUDA device of this machine, with what a device may round otherwise.
+TEST(TorchDevices, ComputeWhatTheProcessorComputes) {
+  if (torch_cuda_devices().empty()) GTEST_SKIP() << "no CUDA device, or built without CUDA";
+  PolicyOptions options;
+  options.hidden = {16};
+  const ModelSpec spec = seeing("image=nature", {2, 44, 40}, options);
+  const auto here = make_torch_policy(spec, {2 * kRows, kRows}),
+             there = make_torch_policy(spec, {2 * kRows, kRows, true, "cuda"});
+  Parameters parameters = first_parameters(*here, spec);
+  RandomStream random(5);
+  for (float& v : parameters.policy) v += static_cast<float>(0.02 * random.normal());
+  const Observations seen(spec);
+  for (int again = 0; again < 3; ++again) {
+    std::vector<float> action(kRows, 1), d_log_prob(kRows), d_values(kRows), log_prob[2], gradient[2], values[2];
+    for (std::size_t r = 0; r < kRows; ++r) d_log_prob[r] = d_values[r] = static_cast<float>(random.normal());
+    for (const int i : {0, 1}) {
+      Policy<float>& policy = i == 0 ? *here : *there;
+      policy.see(parameters.view(), {seen.columns, kRows});
+      policy.forward(kRows);
+      log_prob[i].resize(kRows);
+      policy.log_prob(action.data(), log_prob[i].data());
+      const float* const found = policy.values();
+      values[i].assign(found, found + kRows);
+      PolicyLoss<float> of;
+      of.d_log_prob = d_log_prob.data();
+      gradient[i].resize(parameters.policy.size());
+      policy.policy_gradient(action.data(), of, gradient[i]);
+      std::vector<float> critic(parameters.critic.size());
+      policy.value_gradient(d_values.data(), kRows, critic);
+      gradient[i].insert(gradient[i].end(), critic.begin(), critic.end());
+    }
+    for (std::size_t r = 0; r < kRows; ++r) {
+      EXPECT_NEAR(log_prob[0][r], log_prob[1][r], 5e-3);
+      EXPECT_NEAR(values[0][r], values[1][r], 5e-3);
+    }
+    double difference = 0, size = 0;
+    for (std::size_t k = 0; k < gradient[0].size(); ++k) {
+      difference += std::pow(gradient[0][k] - gradient[1][k], 2);
+      size += std::pow(gradient[0][k], 2);
+    }
+    EXPECT_LT(std::sqrt(difference / size), 1e-2);
+    for (float& v : parameters.policy) v += static_cast<float>(0.01 * random.normal());  // as an update does
+    for (float& v : parameters.critic) v += static_cast<float>(0.01 * random.normal());
+  }
+}
+
+TEST(TorchDevices, OneThatIsNotThereIsNamed) {
+  EXPECT_NO_THROW(check_torch_device("cpu"));
+  for (const char* device : {"cuda:77", "cuda:x", "tpu"}) EXPECT_THROW(check_torch_device(device), Error) << device;
+}
+
 // What the two kinds make of plain vectors, with layers of each sort.
 TEST(TorchPolicy, OfVectorsIsTheMlp) {
   for (const std::int64_t shared : {0, 1}) {

@@ -1,0 +1,54 @@
+#include "gipo/learner/cuda/memory.h"
+
+#include <fmt/format.h>
+
+#include "gipo/core/error.h"
+
+namespace gipo::cuda {
+
+void check(cudaError_t result, const char* what) {
+  if (result == cudaSuccess) return;
+  throw RunError(fmt::format("learner.backend = cuda: {}: {}", what, cudaGetErrorString(result)));
+}
+
+void* allocate_on_card(std::size_t bytes) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes), "memory of the card");
+  check(cudaMemset(memory, 0, bytes), "memory of the card");
+  return memory;
+}
+
+void* allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, bytes), "pinned memory of the host");
+  return memory;
+}
+
+void free_on_card(void* memory) { cudaFree(memory); }
+void free_pinned(void* memory) { cudaFreeHost(memory); }
+
+Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
+Stream::~Stream() { cudaStreamDestroy(stream_); }
+
+Event::Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event"); }
+Event::~Event() { cudaEventDestroy(event_); }
+void Event::record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "an event"); }
+void Event::wait() const { check(cudaEventSynchronize(event_), "an update"); }
+void Event::hold_back(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "an event"); }
+
+Graph::~Graph() {
+  if (graph_) cudaGraphExecDestroy(graph_);
+}
+void Graph::begin(cudaStream_t stream) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "the graph of an update");
+}
+void Graph::end(cudaStream_t stream) {
+  cudaGraph_t drawn = nullptr;
+  check(cudaStreamEndCapture(stream, &drawn), "the graph of an update");
+  const cudaError_t made = cudaGraphInstantiate(&graph_, drawn, 0);
+  cudaGraphDestroy(drawn);
+  check(made, "the graph of an update");
+}
+void Graph::run(cudaStream_t stream) const { check(cudaGraphLaunch(graph_, stream), "an update"); }
+
+}  // namespace gipo::cuda
