@@ -16,7 +16,7 @@ from conftest import settings, summary, wait_until
 SMALL = {
     "policy.hidden": "[16, 16]",
     "learner.batch_size": 64,
-    "learner.updates": 100000,
+    "learner.updates": 10000000,
     "replay.segment_length": 16,
     "replay.capacity": 2000000,
     "staleness.regime": "custom",
