@@ -16,7 +16,7 @@ from conftest import settings, summary, wait_until
 SMALL = {
     "policy.hidden": "[16, 16]",
     "learner.batch_size": 64,
-    "learner.updates": 100000,
+    "learner.updates": 10000000,
     "replay.segment_length": 16,
     "replay.capacity": 2000000,
     "staleness.regime": "custom",
@@ -213,8 +213,9 @@ def test_a_learner_killed_twenty_times_between_acknowledgement_and_checkpoint_lo
         learner.kill()
         learner.wait()
         learner = cluster.learn()
-    before = max(entry["received"] for entry in marks(cluster.ledger("a")).values())
-    wait_until(lambda: list(marks(cluster.ledger("a")).values())[-1]["saved"] > before, learner)
+    # Both are back, and a checkpoint has what they had to send again.
+    before = {name: list(marks(cluster.ledger(name)).values())[-1]["received"] for name in names}
+    wait_until(lambda: all(list(marks(cluster.ledger(n)).values())[-1]["saved"] > before[n] for n in names), learner)
     assert all(actor.poll() is None for actor in actors), cluster.text()
     assert stop(learner) == 130, cluster.text()
     for actor in actors:
