@@ -21,6 +21,12 @@ double log1p(double);
 template <class T> struct numeric_limits { static constexpr T max() { return T(3e38f); } };
 using size_t = decltype(sizeof(0));
 using uint8_t = unsigned char;
+using uint32_t = unsigned int;
+using uint64_t = unsigned long long;
+template <bool B, class X, class Y> struct conditional { using type = X; };
+template <class X, class Y> struct conditional<false, X, Y> { using type = Y; };
+template <bool B, class X, class Y> using conditional_t = typename conditional<B, X, Y>::type;
+template <class To, class From> __host__ __device__ constexpr To bit_cast(From x) { return __builtin_bit_cast(To, x); }
 }
 #include "gipo/objective/advantage_terms.h"
 #include "gipo/objective/surrogate_terms.h"
@@ -38,6 +44,7 @@ __device__ void use(T* x, const std::uint8_t* mask) {
   s += surrogate_term(CispoTerm{1}, x[0], x[1]).loss;
   s += surrogate_term(TruncatedTerm{1}, x[0], x[1]).loss;
   s += surrogate_term(CeGppoTerm{1, 1, 1}, x[0], x[1]).loss;
+  s += largest_bound<T>([&](T bound) { return bound < x[0]; });
   GaeNext<T> gae{x[0]};
   VtraceNext<T> vtrace{x[0], x[0]};
   s += gae_step(x[0], x[1], x[2], x[3], gae).target;
@@ -58,7 +65,7 @@ __global__ void kernel(float* f, double* d, const std::uint8_t* mask) {
 
 
 def compile_for(side, folder, *flags):
-    for header in ("cmath", "limits", "cstddef", "cstdint"):
+    for header in ("bit", "cmath", "limits", "cstddef", "cstdint", "type_traits"):
         (folder / header).touch()
     (folder / "use.cu").write_text(SOURCE)
     return subprocess.run(

@@ -68,7 +68,7 @@ def assert_onnx_agrees(policy, observations):
     for name, expected in parameters.items():
         np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
     # Where rounding cannot decide between two actions, they are the same.
-    exact = policy._core.act(rows, [], True, None, None)
+    exact = policy._core.act(rows, [], True, None, None, None)
     numbers = found["action"].reshape(exact.shape)
     scale = np.maximum(1, np.abs(exact).max())
     if policy.action_kind == "box":

@@ -92,7 +92,7 @@ def contents(out):
     for run in sorted((out / "runs").iterdir()):
         for name in COMPARED:
             text = (run / name).read_bytes()
-            found[f"{run.name}/{name}"] = text.replace(str(out.name).encode(), b"OUT")
+            found[f"{run.name}/{name}"] = text.replace(f'"{out.name}/'.encode(), b'"OUT/')
         found[f"{run.name}/fingerprint"] = json.loads((run / "summary.json").read_text())["fingerprint"]
     return found
 
