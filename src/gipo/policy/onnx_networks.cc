@@ -82,7 +82,7 @@ std::string OnnxNetworks::gru(const std::string& name, const Value& x, std::int6
   const std::string split = graph_.constant<std::int64_t>(name + ".gates", {3}, sizes);
   const auto gates = [&](const std::string& from, const std::string& weight, const std::string& bias,
                          const std::string& part) {
-    const std::vector<std::string> outputs = {name + part + ".reset", name + part + ".update", name + part + ".new"};
+    std::vector<std::string> outputs = {name + part + ".reset", name + part + ".update", name + part + ".new"};
     const std::string all = graph_.node("Add", {graph_.node("MatMul", {from, turned(weight, {1, 0})}), bias});
     graph_.node("Split", {all, split}, {onnx_whole("axis", 1)}, outputs);
     return outputs;

@@ -36,9 +36,9 @@ void check_config(const SuiteRun& run, const std::string& path) {
   if (there.learner.updates != now.learner.updates) {
     refuse("learner.updates", std::to_string(there.learner.updates), std::to_string(now.learner.updates));
   }
-  const auto same_target = [&refuse](const char* key, const Maybe<double>& then, const Maybe<double>& now_) {
+  const auto same_target = [&refuse](const char* key, const Maybe<double>& then, const Maybe<double>& wanted) {
     const auto in_words = [](const Maybe<double>& v) { return v ? fmt::format("{}", *v) : "unset"; };
-    if (then != now_) refuse(key, in_words(then), in_words(now_));
+    if (then != wanted) refuse(key, in_words(then), in_words(wanted));
   };
   same_target("run.target_return", there.run.target_return, now.run.target_return);
   same_target("eval.target_return", there.eval.target_return, now.eval.target_return);
