@@ -22,7 +22,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "wheels"
 BINARIES = Path(sys.executable).parent
-MIRROR = "http://deb.debian.org/debian"
 
 MOST_BYTES = 20_000_000
 MOST_SECONDS = 60  # of processor time, for the installation
@@ -62,7 +61,7 @@ def root_of(suite: Suite) -> Path:
     shutil.rmtree(root, ignore_errors=True)
     packages = ["python3", "python3-venv"] + (["libpython3-dev"] if suite.headers else [])
     # "sid" is the way all of them are made; a release newer than debootstrap has no name of its own there.
-    run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite.name, root, MIRROR, "sid")
+    run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite.name, root, "", "sid")  # "": the usual mirror
     (root / "made").touch()
     return root
 

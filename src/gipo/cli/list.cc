@@ -185,7 +185,7 @@ make zoo ZOO="--seeds 1-5 --all"        # all tasks, five seeds; can be interrup
 make zoo ZOO="--task Acrobot-v1"
 ```
 
-Each run is a folder in `results/zoo`. A run that is there is not made again. The command prints a row for each task and
+Each run is a folder in `runs/zoo`. A run that is there is not made again. The command prints a row for each task and
 fails if a run misses its goal. A task whose packages are missing is left out, and the command says so.
 )");
 }
