@@ -17,16 +17,13 @@ namespace {
 constexpr char kBase[] = "classic/stale";
 constexpr int kTrialSteps = 400;
 constexpr double kGamma = 0.99;
-constexpr double kUsualScale = 0.1;          // of rewards, in the base
 constexpr double kLeast = 0.3, kMost = 100;  // scaled returns with which the base is known to learn
 constexpr std::int64_t kShortest = 200'000, kLongest = 500'000;
 constexpr double kEpisodes = 300;  // of the greatest length, in a run
 constexpr std::int64_t kReplay = 100'000;
 constexpr double kKept = 0.87;           // of a run's data, by the base
-constexpr double kStepsPerUpdate = 4;    // of the base
 constexpr std::size_t kMostInputs = 64;  // that networks of 64 x 64 read
 constexpr double kLongEpisode = 2000;
-constexpr std::int64_t kGivenLimit = 10'000;  // of the bridge, for a task without one
 
 // What random actions show of a task.
 struct Trial {
@@ -48,7 +45,7 @@ std::vector<double> random_action(const ActionSpace& space, RandomStream& random
   return action;
 }
 
-// The root mean square of what follows each step, discounted, over all steps of one episode.
+// Of what follows each step, discounted, over all steps of one episode.
 double sum_of_squares(const std::vector<double>& rewards) {
   double sum = 0, follows = 0;
   for (std::size_t t = rewards.size(); t-- > 0;) {
@@ -145,14 +142,14 @@ class Chooser {
       return;
     }
     const std::string seen = fmt::format("random actions have discounted returns of about {:.2g}", size);
-    const double scaled = size * kUsualScale;
-    if (scaled >= kLeast && scaled <= kMost) return set("env.reward_scale", kUsualScale, seen);
+    const double usual = out_.loaded.config.env.reward_scale, scaled = size * usual;  // of the base
+    if (scaled >= kLeast && scaled <= kMost) return set("env.reward_scale", usual, seen);
     set("env.reward_scale", std::pow(10.0, std::round(std::log10(3 / size))), seen);
   }
 
   void choose_length(const EnvSpec& spec, const Trial& trial) {
     // A task of Python's that has no limit was given one, which says nothing of it.
-    const bool limited = spec.time_limit > 0 && (spec.time_limit < kGivenLimit || given_.config.env.time_limit);
+    const bool limited = spec.time_limit > 0 && (spec.time_limit < kBridgedTimeLimit || given_.config.env.time_limit);
     const bool ended = trial.episodes > 0;
     const double length = limited ? static_cast<double>(spec.time_limit) : ended ? trial.episode_steps : kTrialSteps;
     const std::string seen = limited ? fmt::format("episodes of up to {} steps", spec.time_limit)
@@ -161,7 +158,8 @@ class Chooser {
     if (length > kLongEpisode && !is_given("advantage.gamma")) set("advantage.gamma", 0.995, seen);
     std::int64_t steps = given_.config.learner.env_steps;
     if (is_given("learner.updates")) {
-      steps = static_cast<std::int64_t>(kStepsPerUpdate * static_cast<double>(given_.config.learner.updates));
+      const double pace = out_.loaded.config.staleness.env_steps_per_update.value();  // of the base
+      steps = static_cast<std::int64_t>(pace * static_cast<double>(given_.config.learner.updates));
     } else if (!is_given("learner.env_steps")) {
       steps = std::clamp(static_cast<std::int64_t>(kEpisodes * length), kShortest, kLongest);
       set("learner.env_steps", steps, seen);

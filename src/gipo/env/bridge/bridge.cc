@@ -24,8 +24,6 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kSettled = 100;  // rounds after which a death is not one of a row
 constexpr std::int64_t kBackOffMs = 50, kMostBackOffMs = 2000;
-// Of a task that says nothing of its own: an episode that never ends would never be counted, nor an evaluation of it.
-constexpr std::int64_t kMostSteps = 10'000;
 
 Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t threads) {
   // As text: it keeps the order of keys, and numbers that are not finite.
@@ -69,7 +67,7 @@ EnvSpec read_spec(const Json& value, const EnvOptions& env) {
                                         : ActionSpace::Kind::kMultiDiscrete,
                    action.at("choices").get<std::vector<std::int64_t>>(), bounds(action.at("low"), -inf),
                    bounds(action.at("high"), inf)};
-    spec.time_limit = env.time_limit.value_or(value.at("limited").get<bool>() ? 0 : kMostSteps);
+    spec.time_limit = env.time_limit.value_or(value.at("limited").get<bool>() ? 0 : kBridgedTimeLimit);
     spec.engine = value.at("engine").get<std::string>();
     spec.saves_state = false;
     if (const Json& spaces = value.at("spaces"); !spaces.is_null()) spec.spaces = spaces.dump();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -16,6 +17,9 @@ class WorkerProcess;
 // Whether a task is one of a Python package, simulated by worker processes: gymnasium:ID, python:MODULE:FACTORY,
 // envpool:ID.
 bool is_bridged(const std::string& id);
+
+// Of one that says nothing of its own: an episode that never ends would never be counted, nor an evaluation of it.
+inline constexpr std::int64_t kBridgedTimeLimit = 10'000;
 
 // What a worker is told of the environments that it makes, as JSON.
 std::string worker_setup(const EnvOptions& env, const OptionValues& options);
