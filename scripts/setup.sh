@@ -13,7 +13,7 @@
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 #   scripts/setup.sh --libero      LIBERO and robosuite, in an environment of their own, .venv-libero, about 1.3 GB
 #   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
-#   scripts/setup.sh --cluster     gRPC as well, for builds with learners and actors on different hosts, about 60 MB
+#   scripts/setup.sh --cluster     gRPC and Ray as well, for learners and actors on different hosts, about 350 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -53,7 +53,7 @@ for argument in "$@"; do
     --cluster)
       packages+=(libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libssl-dev)
       tools+=(protoc grpc_cpp_plugin)
-      requirements+=(requirements-cluster)
+      requirements+=(requirements-cluster requirements-ray)
       ;;
     *)
       echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --box2d," \
