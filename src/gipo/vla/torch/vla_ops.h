@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ struct Lengths {
   std::vector<std::int64_t> starts;  // of each, and the end of the last
   Tensor device;                     // the same, int32
   std::int64_t longest = 0;
+  bool equal = true;
 };
 Lengths make_lengths(const std::vector<std::int64_t>& sizes, at::Device device);
 
@@ -27,6 +29,7 @@ struct Attended {
 };
 // Each row of a sequence sees all of that sequence. q [rows of queries, heads, size]; k, v [rows, heads, size].
 Attended attend(const Tensor& q, const Tensor& k, const Tensor& v, const Lengths& queries, const Lengths& keys);
+// By q, k and v: [sequences, rows of each, heads, size], or all rows as one sequence.
 std::array<Tensor, 3> attend_gradient(const Tensor& by_out, const Tensor& q, const Tensor& k, const Tensor& v,
                                       const Attended& forward, const Lengths& queries, const Lengths& keys);
 
@@ -37,11 +40,15 @@ std::pair<Tensor, Tensor> norm_gradient(const Tensor& x, const Tensor& weight, c
                                         const Tensor& by_sum, const Tensor& by_weight, double epsilon);
 // In place. x [rows, parts, heads, size].
 void rotate(const Tensor& x, std::int64_t turned, const Tensor& position, const Tensor& table, bool inverse);
+// Parts as attend_gradient gives them, put together and turned back: [rows, parts, heads, size].
+Tensor join_rotated(const std::vector<Tensor>& parts, std::int64_t turned, const Tensor& position, const Tensor& table);
 Tensor rotation_table(std::int64_t positions, std::int64_t size, double theta, at::Device device);
 Tensor gate_product(const Tensor& gate_up);
 // The product again; gate_up becomes the gradient by it.
 Tensor gate_gradient(const Tensor& gate_up, const Tensor& by_product);
 
+// Both; on a card at the same time.
+void run_both(const std::function<void()>& one, const std::function<void()>& other, at::Device device);
 void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device device);
 void run_adamw(const AdamWArrays& arrays, at::Device device);
 
