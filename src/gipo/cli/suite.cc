@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
@@ -81,7 +82,12 @@ int suite(const SuiteArguments& given) {
   a.jobs = runs_at_a_time(a.jobs);
   const Suite suite = load_suite(a.file, a.out, {a.tasks, a.methods, a.regimes, a.seeds});
   SuiteView view(suite, suite.name, a.quiet || a.dry_run);
-  SuiteRunner runner(suite, {own_path(), a.jobs, a.retry}, view.hooks());
+  const std::unique_ptr<population::Engine> card =
+      a.device == "cuda" ? population::make_cuda_engine() : std::unique_ptr<population::Engine>();
+  const double start = steady_time();
+  SuiteRunner runner(suite,
+                     {own_path(), a.jobs, a.retry, card.get(), [start] { return steady_time() - start; }, wall_time},
+                     view.hooks());
   if (a.dry_run) return dry_run(suite, runner.views(), a);
   SuiteView::listen_for_signals();
   const bool whole = runner.run();
