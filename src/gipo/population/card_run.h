@@ -3,11 +3,11 @@
 // One run is one block of threads. What an update reads again and again lies in the block's shared memory (Workspace); what
 // outlives a launch lies in the card's memory (RunMemory):
 //
-//   shared   weights of policy, critic and average, their gradients; kChunk samples and what each layer makes of them;
+//   shared   weights of policy, critic and average, the gradient of one network; a chunk of samples and what each layer makes of it;
 //            numbers of each sample of the batch; the environments
 //   memory   the replay: a ring of rows and a ring of segments; open segments; moments of AdamW; what is to be logged
 //
-// A batch goes through the networks kChunk samples at a time. The values and log-probs of all samples come first, since
+// A batch goes through the networks in chunks of 32 or 64 samples. The values and log-probs of all samples come first, since
 // advantages need whole stretches; then each chunk goes forward again and back. Layers before are thus computed twice, but
 // no activations of a whole batch are kept: several runs fit one multiprocessor, and hide each other's waiting.
 //
@@ -31,7 +31,6 @@ enum class Advantages { kVtrace, kGae, kStored };
 enum class Rates { kConstant, kLinear, kCosine };
 
 inline constexpr int kMostLayers = 6, kMostObservation = 6, kMostState = 4, kMostOutputs = 64;
-inline constexpr int kChunk = 64;         // samples
 inline constexpr int kMostThreads = 256;  // of a block
 inline constexpr int kGapPoolUpdates = 32;
 
@@ -75,7 +74,7 @@ struct RunSpec {
   double gamma = 0, lambda = 0, rho_bar = 0, c_bar = 0;
   bool normalise_advantages = false;
 
-  int batch = 0, segment_length = 0;
+  int batch = 0, chunk = 0, segment_length = 0;
   bool single_steps = false;  // sampled one by one
   std::int64_t updates = 0, warmup = 0, log_every = 1, policy_every = 1, warmup_updates = 0, max_bad_updates = 1;
   double env_steps_per_update = 0;
@@ -156,6 +155,7 @@ struct RunMemory {
   // Parameters as Layer has them.
   float *policy, *critic, *average;                                    // [parameters]
   float *policy_first, *policy_second, *critic_first, *critic_second;  // moments of AdamW
+  float* critic_gradient;                                              // [parameters] until the policy\'s is known too
   // The replay. D: observation.
   Held* segments;                      // [most_segments]
   float* observation;                  // [rows, D]
@@ -174,12 +174,12 @@ struct RunMemory {
   std::int32_t* log_ages;  // [most_logs, 2 * batch + gap_pool] gap, env step; the pool of gaps
 };
 
-// Where they lie in shared memory. N: batch, C: kChunk.
+// Where they lie in shared memory. N: batch, C: chunk.
 struct Workspace {
   RunState* state;
   Slot* slots;
-  float *policy, *critic, *average;          // [parameters]
-  float *policy_gradient, *critic_gradient;  // [parameters]
+  float *policy, *critic, *average;        // [parameters]
+  float* gradient;                         // [parameters] of one network
   float* samples[kMostLayers + 1];         // [C, in_stride] what each layer reads; the last: outputs, then derivatives
   float* parts;                            // [kMostThreads * 16] of gradients
   int* rows;                               // [N] of the ring; the last of a stretch knows what follows it

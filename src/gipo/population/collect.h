@@ -212,8 +212,8 @@ GIPO_CARD void store_advantages(Team& team, const Run& run, int env, int row) {
   const RunSpec& s = run.spec;
   const Slot& slot = run.work.slots[env];
   const int length = slot.length;
-  for (int begin = 0; begin <= length; begin += kChunk) {
-    const int count = smaller_of(kChunk, length + 1 - begin);
+  for (int begin = 0; begin <= length; begin += s.chunk) {
+    const int count = smaller_of(s.chunk, length + 1 - begin);
     see(team, run, count, [&](int i) { return open_row(run, env, begin + i); });
     forward(team, s.critic, run.work.critic, run.work.samples, count, s.activation);
     const int stride = s.critic.layers[s.critic.count - 1].stride;
@@ -307,8 +307,8 @@ GIPO_CARD void step_all(Team& team, const Run& run) {
   const Workspace& w = run.work;
   const float* const weights = s.publishes_average ? w.average : w.policy;
   const int stride = s.policy.layers[s.policy.count - 1].stride;
-  for (int begin = 0; begin < s.envs; begin += kChunk) {
-    const int count = smaller_of(kChunk, s.envs - begin);
+  for (int begin = 0; begin < s.envs; begin += s.chunk) {
+    const int count = smaller_of(s.chunk, s.envs - begin);
     see(team, run, count, [&](int i) { return open_row(run, begin + i, w.slots[begin + i].length); });
     forward(team, s.policy, weights, w.samples, count, s.activation);
     for (int i = team.rank(); i < count; i += team.size()) {

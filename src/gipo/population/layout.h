@@ -46,7 +46,7 @@ GIPO_HD inline void carve_body(const RunSpec& s, RunMemory& m, Carver& from) {
   for (float** moments : {&m.policy_first, &m.policy_second}) {
     *moments = from.take<float>(static_cast<std::size_t>(s.policy.parameters));
   }
-  for (float** moments : {&m.critic_first, &m.critic_second}) {
+  for (float** moments : {&m.critic_first, &m.critic_second, &m.critic_gradient}) {
     *moments = from.take<float>(static_cast<std::size_t>(s.critic.parameters));
   }
   m.segments = from.take<Held>(static_cast<std::size_t>(s.most_segments));
@@ -83,15 +83,14 @@ GIPO_HD inline Workspace carve_workspace(const RunSpec& s, int threads, Carver& 
   w.policy = from.take<float>(policy);
   w.critic = from.take<float>(critic);
   w.average = from.take<float>(s.keeps_average ? policy : 0);
-  w.policy_gradient = from.take<float>(policy);
-  w.critic_gradient = from.take<float>(critic);
+  w.gradient = from.take<float>(policy < critic ? critic : policy);
   for (int l = 0; l <= kMostLayers; ++l) {
     int stride = 0;
     for (const Net* net : {&s.policy, &s.critic}) {
       if (l < net->count) stride = larger(stride, net->layers[l].in_stride);
       if (l == net->count) stride = larger(stride, net->layers[l - 1].stride);
     }
-    w.samples[l] = from.take<float>(static_cast<std::size_t>(stride) * kChunk);
+    w.samples[l] = from.take<float>(static_cast<std::size_t>(stride) * static_cast<std::size_t>(s.chunk));
   }
   w.parts = from.take<float>(16 * static_cast<std::size_t>(larger(threads, 8)));
   w.rows = from.take<int>(n);

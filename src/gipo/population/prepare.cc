@@ -73,6 +73,15 @@ int most_segments(const Plan& plan, int time_limit) {
   return static_cast<int>(plan.capacity) / mean + 2;
 }
 
+// Wide layers give all threads tiles of few samples, and leave less room for more.
+int chunk_of(const MlpShapes& shapes) {
+  std::int64_t widest = 0;
+  for (const MlpShape& shape : {shapes.policy, shapes.critic}) {
+    for (const std::int64_t width : shape.hidden) widest = std::max(widest, width);
+  }
+  return widest > 32 ? 32 : 64;
+}
+
 // (place in the file's order, place on the card) for every parameter.
 template <class F>
 void each_parameter(const Net& net, F&& f) {
@@ -166,6 +175,7 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
   s.c_bar = c.advantage.c_bar;
   s.normalise_advantages = c.advantage.normalise;
   s.batch = static_cast<int>(c.learner.batch_size);
+  s.chunk = chunk_of(shapes);
   s.segment_length = static_cast<int>(plan.segment_length);
   s.single_steps = plan.sampling != Sampling::kSegments;
   s.updates = c.learner.updates;

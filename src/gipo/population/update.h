@@ -82,8 +82,8 @@ GIPO_CARD void evaluate_batch(Team& team, const Run& run, Update& u) {
     }
     team.sync();
   };
-  for (int begin = 0; begin < s.batch; begin += kChunk) {
-    const int count = smaller_of(kChunk, s.batch - begin);
+  for (int begin = 0; begin < s.batch; begin += s.chunk) {
+    const int count = smaller_of(s.chunk, s.batch - begin);
     see(team, run, count, [&](int i) { return m.observation + static_cast<std::size_t>(w.rows[begin + i]) * d; });
     forward(team, s.critic, w.critic, w.samples, count, s.activation);
     for (int i = team.rank(); i < count; i += team.size()) {
@@ -97,8 +97,8 @@ GIPO_CARD void evaluate_batch(Team& team, const Run& run, Update& u) {
     forward(team, s.policy, w.average, w.samples, count, s.activation);
     keep(w.average_outputs, begin, count);
   }
-  for (int begin = 0; begin < u.stretches; begin += kChunk) {
-    const int count = smaller_of(kChunk, u.stretches - begin);
+  for (int begin = 0; begin < u.stretches; begin += s.chunk) {
+    const int count = smaller_of(s.chunk, u.stretches - begin);
     see(team, run, count, [&](int i) {
       const int last = w.stretch_begin[begin + i] + std::abs(w.stretch_length[begin + i]) - 1;
       return m.observation + static_cast<std::size_t>((w.rows[last] + 1) % s.rows) * d;
@@ -275,16 +275,17 @@ GIPO_CARD float output_derivatives(const Run& run, int i, float* row) {
 // One network forward again and back, chunk by chunk. derive(i, row): of sample i. Returns the norm of the gradient; ends
 // with a sync.
 template <class Team, class Derive>
-GIPO_CARD double compute_gradient(Team& team, const Run& run, const Net& net, const float* weights, float* gradient,
+GIPO_CARD double compute_gradient(Team& team, const Run& run, const Net& net, const float* weights,
                                   const Derive& derive) {
   const RunSpec& s = run.spec;
   const Workspace& w = run.work;
   const auto d = static_cast<std::size_t>(s.observation);
+  float* const gradient = w.gradient;
   for (int i = team.rank(); i < net.parameters; i += team.size()) gradient[i] = 0;
   double extra[1] = {};
   const int stride = net.layers[net.count - 1].stride;
-  for (int begin = 0; begin < s.batch; begin += kChunk) {
-    const int count = smaller_of(kChunk, s.batch - begin);
+  for (int begin = 0; begin < s.batch; begin += s.chunk) {
+    const int count = smaller_of(s.chunk, s.batch - begin);
     see(team, run, count,
         [&](int i) { return run.memory.observation + static_cast<std::size_t>(w.rows[begin + i]) * d; });
     forward(team, net, weights, w.samples, count, s.activation);
@@ -405,12 +406,14 @@ GIPO_CARD void update(Team& team, const Run& run) {
   team.sync();
   if (u.logged) report_samples(team, run);
   const float value_scale = static_cast<float>(2 * s.value_coef) / static_cast<float>(s.batch);
-  figures.value_grad_norm = compute_gradient(team, run, s.critic, w.critic, w.critic_gradient, [&](int i, float* row) {
+  figures.value_grad_norm = compute_gradient(team, run, s.critic, w.critic, [&](int i, float* row) {
     store_four(row, {{value_scale * (w.value[i] - w.target[i]), 0, 0, 0}});
     return 0.0f;
   });
   if (u.policy_due) {
-    figures.policy_grad_norm = compute_gradient(team, run, s.policy, w.policy, w.policy_gradient,
+    for (int i = team.rank(); i < s.critic.parameters; i += team.size()) m.critic_gradient[i] = w.gradient[i];
+    team.sync();
+    figures.policy_grad_norm = compute_gradient(team, run, s.policy, w.policy,
                                                 [&](int i, float* row) { return output_derivatives(run, i, row); });
   }
   const double factor = rate_factor(s, state.version);
@@ -420,11 +423,12 @@ GIPO_CARD void update(Team& team, const Run& run) {
   const bool skipped = !is_finite(figures.policy_grad_norm) || !is_finite(figures.value_grad_norm) ||
                        !is_finite(figures.policy_loss) || !is_finite(figures.value_loss);
   if (!skipped) {
-    apply_gradient(team, s, s.critic, {w.critic, w.critic_gradient, m.critic_first, m.critic_second}, figures.value_lr,
-                   figures.value_grad_norm, state.critic_steps + 1);
+    apply_gradient(team, s, s.critic,
+                   {w.critic, u.policy_due ? m.critic_gradient : w.gradient, m.critic_first, m.critic_second},
+                   figures.value_lr, figures.value_grad_norm, state.critic_steps + 1);
     if (u.policy_due) {
-      apply_gradient(team, s, s.policy, {w.policy, w.policy_gradient, m.policy_first, m.policy_second},
-                     figures.policy_lr, figures.policy_grad_norm, state.policy_steps + 1);
+      apply_gradient(team, s, s.policy, {w.policy, w.gradient, m.policy_first, m.policy_second}, figures.policy_lr,
+                     figures.policy_grad_norm, state.policy_steps + 1);
       if (s.keeps_average) {
         // The mean of all policies so far, the latest ones counting most; each thread has its own parameters.
         const double decay = 1 - 1 / s.proximal_updates;
