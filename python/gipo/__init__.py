@@ -39,6 +39,8 @@ register_with_gymnasium()
 
 
 def __getattr__(name: str) -> object:
+    if name == "ray":  # a module of its own: only who trains on a cluster has Ray
+        return importlib.import_module("gipo.ray")
     if name not in _HOME:
         raise AttributeError(f"module 'gipo' has no attribute {name!r}")
     try:

@@ -1,3 +1,4 @@
+from gipo import ray as ray
 from gipo._core import ConfigError as ConfigError
 from gipo._core import RunError as RunError
 from gipo._core import version as version

@@ -8,10 +8,10 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
-#include <thread>
 
 #include "gipo/bench/clock.h"
 #include "gipo/cli/progress.h"
+#include "gipo/core/python.h"
 
 namespace gipo::cli {
 namespace {
@@ -97,8 +97,6 @@ const char* state_in_words(State state) {
   return state == State::kRunning ? "running" : "waiting";
 }
 
-int runs_at_a_time(int jobs) {
-  return jobs > 0 ? jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
+int runs_at_a_time(int jobs) { return jobs > 0 ? jobs : LocalLauncher(own_path()).room(); }
 
 }  // namespace gipo::cli
