@@ -666,7 +666,6 @@ double card_update(const LearnerSetup& setup, const Batch& batch) {
 }
 
 void check_card(const LearnerSetup& setup) {
-  constexpr const char* kOthers = "learner.backend = cpu needs none";
   if (setup.model.needs_torch()) {
     throw Error(
         "learner.backend = cuda has neither encoders for images (policy.encoder) nor policies with a memory "
@@ -688,18 +687,7 @@ void check_card(const LearnerSetup& setup) {
                     "arrays may have 2e9 numbers, and the networks 1e9 parameters",
                     setup.learner.batch_size));
   }
-  int cards = 0;
-  if (const cudaError_t found = cudaGetDeviceCount(&cards); found != cudaSuccess || cards == 0) {
-    cudaGetLastError();
-    throw Error(fmt::format("learner.backend = cuda: no card can be used ({}); {}",
-                            found == cudaSuccess ? "none is there" : cudaGetErrorString(found), kOthers));
-  }
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, 0), "the card");
-  if (properties.major < 9) {
-    throw Error(fmt::format("learner.backend = cuda: {} has compute capability {}.{}, and 9.0 or newer is needed; {}",
-                            properties.name, properties.major, properties.minor, kOthers));
-  }
+  cuda::check_any_card("learner.backend = cuda", "learner.backend = cpu needs none");
   std::size_t free = 0, total = 0;
   cuda::check(cudaMemGetInfo(&free, &total), "the card");
   const double needed = card_bytes(setup);

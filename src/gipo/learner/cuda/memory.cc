@@ -8,7 +8,22 @@ namespace gipo::cuda {
 
 void check(cudaError_t result, const char* what) {
   if (result == cudaSuccess) return;
-  throw RunError(fmt::format("learner.backend = cuda: {}: {}", what, cudaGetErrorString(result)));
+  throw RunError(fmt::format("the card: {}: {}", what, cudaGetErrorString(result)));
+}
+
+void check_any_card(const char* wanted_by, const char* others) {
+  int cards = 0;
+  if (const cudaError_t found = cudaGetDeviceCount(&cards); found != cudaSuccess || cards == 0) {
+    cudaGetLastError();
+    throw Error(fmt::format("{}: no card can be used ({}); {}", wanted_by,
+                            found == cudaSuccess ? "none is there" : cudaGetErrorString(found), others));
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "its properties");
+  if (properties.major < 9) {
+    throw Error(fmt::format("{}: {} has compute capability {}.{}, and 9.0 or newer is needed; {}", wanted_by,
+                            properties.name, properties.major, properties.minor, others));
+  }
 }
 
 void* allocate_on_card(std::size_t bytes) {

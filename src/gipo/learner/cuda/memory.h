@@ -1,4 +1,4 @@
-// Memory and calls of the CUDA runtime, for this folder alone.
+// Memory and calls of the CUDA runtime, for this folder and population/cuda/ alone.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,6 +10,9 @@ namespace gipo::cuda {
 
 // Throws RunError with the runtime's own words where a call failed.
 void check(cudaError_t result, const char* what);
+
+// Throws Error where no card can be used, saying who wants one and who needs none.
+void check_any_card(const char* wanted_by, const char* others);
 
 // Memory of the card, made once. All zero at first.
 void* allocate_on_card(std::size_t bytes);
