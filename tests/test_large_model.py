@@ -63,6 +63,18 @@ def test_what_was_rewarded_becomes_likelier(with_torch):
     assert moved[0] > 0.01 > -0.01 > moved[1]
 
 
+def test_cloning_learns_what_it_is_shown(with_torch):
+    model = gipo.LargeModel("10m", train=True, recompute=(0, 0, 0), seed=1)
+    given = inputs(model)
+    shown = np.random.default_rng(1).integers(0, 256, (N, 8, 7))
+    first = model.imitate(*given, shown)
+    assert -7 < first < -5  # log 256 is 5.5
+    for _ in range(25):
+        model.step(1e-3)
+        last = model.imitate(*given, shown)
+    assert last > first + 1
+
+
 def test_training_goes_on_with_the_same_bytes(with_torch, tmp_path):
     model = gipo.LargeModel("10m", train=True, seed=1)
     update(model)

@@ -118,6 +118,29 @@ class LargeModel:
             len(actions) if total is None else total, ratio, temperature, entropy_coef, value_coef, value_reaches_trunk, options,
         )  # fmt: skip
 
+    def imitate(
+        self,
+        images: ArrayLike,
+        prompts: Sequence[Sequence[int]],
+        proprio: ArrayLike,
+        actions: ArrayLike,
+        *,
+        total: int | None = None,
+    ) -> float:
+        """Adds the gradient of minus the log-likelihood of these choices: cloning of who made them. Their mean log-prob.
+
+        As `accumulate`, at temperature 1; the value head learns nothing.
+        """
+        actions = np.ascontiguousarray(actions, np.int32).reshape(len(np.asarray(actions)), -1)
+        n = len(actions)
+        nothing = np.zeros(n, np.float32)
+        # With topr every sample of positive advantage has the weight 1, however old it is.
+        figures = self.accumulate(
+            images, prompts, proprio, actions, np.zeros(actions.shape, np.float32), np.ones(n, np.float32), nothing,
+            total=total, temperature=1.0, value_coef=0.0, name="topr",
+        )  # fmt: skip
+        return float(np.mean(figures["log_prob"]))
+
     def step(
         self,
         rate: float = 1e-5,

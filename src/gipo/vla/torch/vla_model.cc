@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "gipo/core/error.h"
-#include "gipo/policy/torch/torch_graph.h"
 #include "gipo/vla/torch/vla_ops.h"
 
 namespace gipo {
@@ -270,7 +269,7 @@ class TorchLargeModel final : public LargeModel {
     r.images.copy_(images_of(inputs));
     if (r.proprio.defined()) r.proprio.copy_(proprio_of(inputs));
     r.rows.tokens.copy_(tokens_of(inputs));
-    r.graph->replay();
+    r.work->replay();
     return {to_host(r.logits), to_host(r.values)};
   }
 
@@ -367,7 +366,7 @@ class TorchLargeModel final : public LargeModel {
   struct Recorded {  // inference of one shape
     Tensor images, proprio, logits, values;
     Rows rows;
-    std::unique_ptr<TorchGraph> graph;
+    std::unique_ptr<RecordedWork> work;
   };
 
   // Two arrays: of what is trained and of what is not.
@@ -656,7 +655,7 @@ class TorchLargeModel final : public LargeModel {
     r.images = images_of(in);
     r.proprio = proprio_of(in);
     device_wait(device_);
-    r.graph = record_graph([this, &r] {
+    r.work = record_work([this, &r] {
       const c10::InferenceMode guard;
       Forward f;
       f.rows = r.rows;
@@ -664,7 +663,6 @@ class TorchLargeModel final : public LargeModel {
       r.logits = logits_of(hidden);
       r.values = values_of(f, hidden, nullptr);
     });
-    GIPO_CHECK(r.graph != nullptr);
     return r;
   }
 

@@ -11,6 +11,7 @@
 
 #ifdef GIPO_TORCH_CUDA
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -230,6 +231,31 @@ void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device d
 void run_adamw(const AdamWArrays& arrays, at::Device device) { GIPO_RUN(adamw, device, arrays); }
 
 #ifdef GIPO_TORCH_CUDA
+namespace {
+
+class CudaWork final : public RecordedWork {
+ public:
+  explicit CudaWork(const std::function<void()>& work) {
+    static const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+    c10::cuda::getCurrentCUDAStream().synchronize();
+    const c10::cuda::CUDAStreamGuard guard(stream);
+    for (int i = 0; i < 3; ++i) work();
+    stream.synchronize();
+    graph_.capture_begin({0, 0}, cudaStreamCaptureModeRelaxed);
+    work();
+    graph_.capture_end();
+  }
+  void replay() override { graph_.replay(); }
+
+ private:
+  at::cuda::CUDAGraph graph_;
+};
+
+}  // namespace
+
+std::unique_ptr<RecordedWork> record_work(const std::function<void()>& work) {
+  return std::make_unique<CudaWork>(work);
+}
 double device_bytes(at::Device device) {
   std::size_t available = 0, total = 0;
   c10::cuda::set_device(device.index());
@@ -261,6 +287,7 @@ void device_wait(at::Device device) {
   if (device.is_cuda()) c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
 }
 #else
+std::unique_ptr<RecordedWork> record_work(const std::function<void()>&) { GIPO_NOT_REACHED(); }
 double device_bytes(at::Device) { GIPO_NOT_REACHED(); }
 double device_peak_bytes(at::Device) { return 0; }
 void run_both(const std::function<void()>& one, const std::function<void()>& other, at::Device) { one(), other(); }

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,16 @@ Tensor gate_gradient(const Tensor& gate_up, const Tensor& by_product);
 void run_both(const std::function<void()>& one, const std::function<void()>& other, at::Device device);
 void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device device);
 void run_adamw(const AdamWArrays& arrays, at::Device device);
+
+// Work on a card whose shapes and addresses stay the same, recorded and then launched as one.
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+  virtual void replay() = 0;
+};
+// Runs the work a few times, so that all that is made at a first time is there, and records it. What it makes stays where
+// it is while this lives.
+std::unique_ptr<RecordedWork> record_work(const std::function<void()>& work);
 
 // Of a CUDA device.
 double device_bytes(at::Device device);       // free now
