@@ -39,7 +39,7 @@ std::vector<BenchCase> bench_scaling();
 std::vector<BenchCase> bench_images();  // none without libtorch
 std::vector<BenchCase> bench_cuda();
 std::vector<BenchCase> bench_population();
-std::vector<BenchCase> bench_vla();  // none without libtorch
+std::vector<BenchCase> bench_vla();
 
 // Seconds of one call: the best of many short runs, so that what else the machine does is left out.
 double best_seconds(const std::function<void()>& call);

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "gipo/bench/bench.h"
 #include "gipo/bench/clock.h"
+#include "gipo/core/error.h"
 #include "gipo/core/random.h"
 #include "gipo/policy/torch_policy.h"
 #include "gipo/vla/vla_model.h"
@@ -113,8 +113,8 @@ std::vector<BenchRow> measure_inference(const std::string& model, const std::str
 }  // namespace
 
 std::vector<BenchCase> bench_vla() {
+  if (torch_version().empty()) throw Error(kAddTorch);
   std::vector<BenchCase> cases;
-  if (torch_version().empty()) return cases;
   const auto add_inference = [&](const std::string& model, const std::string& device,
                                  const std::vector<std::int64_t>& batches) {
     cases.push_back(
