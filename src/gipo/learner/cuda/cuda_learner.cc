@@ -9,6 +9,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/data/encode.h"
+#include "gipo/learner/cuda/fused.h"
 #include "gipo/learner/cuda/measure.h"
 #include "gipo/learner/cuda/memory.h"
 #include "gipo/learner/cuda/network.h"
@@ -65,6 +66,7 @@ class CudaLearner final : public Learner {
 
   LossArrays loss_arrays(const Staging& staging) const;
   LossOptions loss_options(Kind kind) const;
+  FusedArrays fused_arrays(const Staging& staging) const;
   void capture(Kind kind, const Staging& staging);
   void put_forward(Kind kind, const Staging& staging);
   void put_backward(Kind kind, const Staging& staging, const LossArrays& arrays);
@@ -93,6 +95,7 @@ class CudaLearner final : public Learner {
   Diagnostics diagnostics_;
 
   Stream stream_, copy_stream_, weight_stream_;
+  bool fused_;  // each block has all layers of its rows
   Network policy_, critic_;
   std::optional<Network> average_;
   std::array<std::unique_ptr<Staging>, kBuffers> staging_;
@@ -125,6 +128,17 @@ std::size_t ratios_of(const LearnerSetup& setup) {
   return setup.surrogate.ratio == RatioOf::kDimension ? n * setup.model.distribution.dims() : n;
 }
 
+// Whether the networks and the batch are so small that one block has all layers of its rows.
+bool fits_fused(const LearnerSetup& setup, const MlpShapes& shapes) {
+  const std::size_t most = team::kMostLayers - 1;
+  if (shapes.shared > 0 || setup.model.options.layer_norm || setup.learner.batch_size > kMostFusedRows ||
+      shapes.policy.hidden.size() > most || shapes.critic.hidden.size() > most) {
+    return false;
+  }
+  const auto extras = static_cast<int>(setup.model.distribution.extra_parameters());
+  return fused_bytes(team::net_of(shapes.policy, 0), team::net_of(shapes.critic, 0), extras) <= kMostFusedBytes;
+}
+
 CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
     : setup_(setup),
       surrogate_(setup.surrogate),
@@ -138,12 +152,14 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
       rows_(setup.advantage.mode == AdvantageMode::kStored ? n_ : 2 * n_),
       per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
       book_(setup),
+      fused_(fits_fused(setup, shapes_)),
       policy_(shapes_.policy, shapes_.shared > 0 ? rows_ : n_, n_, shapes_.shared - 1,
-              shapes_.shared > 0 ? static_cast<int>(setup.model.privileged) : 0),
-      critic_(shapes_.critic, rows_, n_),
+              shapes_.shared > 0 ? static_cast<int>(setup.model.privileged) : 0, fused_ ? row_blocks(n_) : 0),
+      critic_(shapes_.critic, rows_, n_, 0, 0, fused_ ? row_blocks(n_) : 0),
       diagnosed_(setup) {
   prepare_products();
   prepare_loss();
+  prepare_fused();
   for (auto* flat : {&host_.parameters, &host_.first, &host_.second}) flat->resize(size_);
   const std::span<float> flat(host_.parameters);
   const std::size_t critic_size = values_of(critic_tensors_);
@@ -215,7 +231,7 @@ void CudaLearner::make_gradient_blocks() {
   critic_.gradient_parts(static_cast<int>(critic_base_), true, parts);
   std::vector<GradientBlock> blocks;
   for (const GradientPart& part : parts) {
-    const int size = part.splits >= kManySplits ? kWideSumsPerBlock : kSumsPerBlock;
+    const int size = part.splits >= kManySplits ? kWideSumsPerBlock : fused_ ? kFewSumsPerBlock : kSumsPerBlock;
     for (int begin = 0; begin < part.count; begin += size) {
       blocks.push_back({part, begin, std::min(size, part.count - begin)});
       policy_blocks_ += !part.critic;
@@ -271,6 +287,28 @@ LossArrays CudaLearner::loss_arrays(const Staging& s) const {
   return a;
 }
 
+FusedArrays CudaLearner::fused_arrays(const Staging& s) const {
+  FusedArrays f;
+  const auto put = [](FusedNet& to, const Network& network, const MlpShape& shape, const float* parameters,
+                      bool learns) {
+    to.net = team::net_of(shape, 0);
+    to.parameters = parameters;
+    to.outputs = network.outputs();
+    for (int l = 0; learns && l < network.layers(); ++l) to.parts[l] = network.parts(l);
+  };
+  put(f.policy, policy_, shapes_.policy, parameters_.data(), true);
+  put(f.critic, critic_, shapes_.critic, parameters_.data() + critic_base_, true);
+  f.has_average = average_.has_value();
+  if (average_) put(f.average, *average_, shapes_.policy, average_policy_.data(), false);
+  f.observation = s.observation();
+  f.width = static_cast<int>(setup_.model.observation_size);
+  f.n = n_;
+  f.most_rows = rows_;
+  f.rows = setup_.advantage.mode == AdvantageMode::kStored ? nullptr : &s.header()->rows;
+  f.activation = shapes_.policy.activation;
+  return f;
+}
+
 LossOptions CudaLearner::loss_options(Kind kind) const {
   const DistributionSpec& distribution = setup_.model.distribution;
   const LearnerOptions& l = setup_.learner;
@@ -306,11 +344,18 @@ LossOptions CudaLearner::loss_options(Kind kind) const {
 void CudaLearner::capture(Kind kind, const Staging& staging) {
   const LossArrays arrays = loss_arrays(staging);
   const LossOptions options = loss_options(kind);
-  put_forward(kind, staging);
-  if (options.ratios_due) evaluate_rows(arrays, options, stream_);
-  compute_loss(arrays, options, stream_);
-  if (kind == Kind::kAll) output_gradient(arrays, options, stream_);
-  put_backward(kind, staging, arrays);
+  if (fused_) {
+    const FusedArrays fused = fused_arrays(staging);
+    fused_forward(fused, arrays, options, stream_);
+    compute_loss(arrays, options, stream_);
+    fused_backward(fused, arrays, options, kind == Kind::kAll, stream_);
+  } else {
+    put_forward(kind, staging);
+    if (options.ratios_due) evaluate_rows(arrays, options, stream_);
+    compute_loss(arrays, options, stream_);
+    if (kind == Kind::kAll) output_gradient(arrays, options, stream_);
+    put_backward(kind, staging, arrays);
+  }
 
   const LearnerOptions& l = setup_.learner;
   const bool policy = kind == Kind::kAll;

@@ -25,6 +25,7 @@ struct GradientBlock {
   int begin = 0, count = 0;  // within the part
 };
 inline constexpr int kSumsPerBlock = 1024, kWideSumsPerBlock = 8;
+inline constexpr int kFewSumsPerBlock = 256;  // of small networks: one to a thread
 inline constexpr int kManySplits = 32;  // from so many on, a warp sums one parameter
 
 // What the host reads of an update.

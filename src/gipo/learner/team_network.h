@@ -1,11 +1,13 @@
-// The networks of a run on a card: see card_run.h. Compiles for host and device.
+// Networks forward and back by a team of threads, their samples and parameters as team_net.h has them. Compiles for host
+// and device.
 #pragma once
 
+#include "gipo/kernels/dense.h"
 #include "gipo/kernels/fast_tanh.h"
-#include "gipo/population/card.h"
-#include "gipo/population/card_run.h"
+#include "gipo/learner/team.h"
+#include "gipo/learner/team_net.h"
 
-namespace gipo::population {
+namespace gipo::team {
 
 GIPO_CARD float activated(Activation activation, float x) {
   return activation == Activation::kTanh ? fast_tanh(x) : x < 0 ? 0.0f : x;
@@ -168,4 +170,4 @@ GIPO_CARD void backward(Team& team, const Net& net, const float* weights, float*
   }
 }
 
-}  // namespace gipo::population
+}  // namespace gipo::team
