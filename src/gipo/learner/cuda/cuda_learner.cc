@@ -71,6 +71,8 @@ class CudaLearner final : public Learner {
   void put_forward(Kind kind, const Staging& staging);
   void put_backward(Kind kind, const Staging& staging, const LossArrays& arrays);
   void make_gradient_blocks();
+  void add_fused_parts(const team::Net& net, const float* from, int base, bool critic,
+                       std::vector<GradientPart>& parts) const;
   Kind kind_of(bool diagnose) const;
 
   void wait() const;  // for the last update, and takes over what it reports
@@ -109,6 +111,7 @@ class CudaLearner final : public Learner {
   CardArray<float> advantage_, target_, ratio_advantage_, multiplier_, d_log_prob_, d_value_, d_outputs_, d_log_std_;
   CardArray<Figures> figures_;
   CardArray<GradientBlock> blocks_;
+  CardArray<float> fused_parts_;
   int policy_blocks_ = 0, block_count_ = 0;
   CardArray<double> squares_, powers_;
   CardArray<unsigned> finished_;
@@ -154,12 +157,13 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
       book_(setup),
       fused_(fits_fused(setup, shapes_)),
       policy_(shapes_.policy, shapes_.shared > 0 ? rows_ : n_, n_, shapes_.shared - 1,
-              shapes_.shared > 0 ? static_cast<int>(setup.model.privileged) : 0, fused_ ? row_blocks(n_) : 0),
-      critic_(shapes_.critic, rows_, n_, 0, 0, fused_ ? row_blocks(n_) : 0),
+              shapes_.shared > 0 ? static_cast<int>(setup.model.privileged) : 0),
+      critic_(shapes_.critic, rows_, n_),
       diagnosed_(setup) {
   prepare_products();
   prepare_loss();
   prepare_fused();
+  prepare_step();
   for (auto* flat : {&host_.parameters, &host_.first, &host_.second}) flat->resize(size_);
   const std::span<float> flat(host_.parameters);
   const std::size_t critic_size = values_of(critic_tensors_);
@@ -220,15 +224,39 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
   upload();
 }
 
+// The parts of a network whose blocks had all layers: [blocks of rows, parameters], each layer as team_net.h has it.
+void CudaLearner::add_fused_parts(const team::Net& net, const float* from, int base, bool critic,
+                                  std::vector<GradientPart>& parts) const {
+  for (int l = 0; l < net.count; ++l) {
+    const team::Layer& y = net.layers[l];
+    parts.push_back({from + y.offset, static_cast<std::size_t>(net.parameters), base, y.rows * y.stride, row_blocks(n_),
+                     critic, y});
+    base += (y.in + 1) * y.out;
+  }
+}
+
 void CudaLearner::make_gradient_blocks() {
   std::vector<GradientPart> parts;
-  policy_.gradient_parts(0, false, parts);
+  const team::Net policy = fused_ ? team::net_of(shapes_.policy, 0) : team::Net(),
+                  critic = fused_ ? team::net_of(shapes_.critic, 0) : team::Net();
+  fused_parts_ = CardArray<float>(static_cast<std::size_t>(row_blocks(n_)) *
+                                  static_cast<std::size_t>(policy.parameters + critic.parameters));
+  if (fused_) {
+    add_fused_parts(policy, fused_parts_.data(), 0, false, parts);
+  } else {
+    policy_.gradient_parts(0, false, parts);
+  }
   const auto extras = static_cast<int>(setup_.model.distribution.extra_parameters());
   if (extras > 0) {
     parts.push_back({d_log_std_.data(), static_cast<std::size_t>(extras), static_cast<int>(policy_size_) - extras,
                      extras, row_blocks(n_), false});
   }
-  critic_.gradient_parts(static_cast<int>(critic_base_), true, parts);
+  if (fused_) {
+    add_fused_parts(critic, fused_parts_.data() + row_blocks(n_) * policy.parameters, static_cast<int>(critic_base_),
+                    true, parts);
+  } else {
+    critic_.gradient_parts(static_cast<int>(critic_base_), true, parts);
+  }
   std::vector<GradientBlock> blocks;
   for (const GradientPart& part : parts) {
     const int size = part.splits >= kManySplits ? kWideSumsPerBlock : fused_ ? kFewSumsPerBlock : kSumsPerBlock;
@@ -290,16 +318,17 @@ LossArrays CudaLearner::loss_arrays(const Staging& s) const {
 FusedArrays CudaLearner::fused_arrays(const Staging& s) const {
   FusedArrays f;
   const auto put = [](FusedNet& to, const Network& network, const MlpShape& shape, const float* parameters,
-                      bool learns) {
+                      float* parts) {
     to.net = team::net_of(shape, 0);
     to.parameters = parameters;
     to.outputs = network.outputs();
-    for (int l = 0; learns && l < network.layers(); ++l) to.parts[l] = network.parts(l);
+    to.parts = parts;
   };
-  put(f.policy, policy_, shapes_.policy, parameters_.data(), true);
-  put(f.critic, critic_, shapes_.critic, parameters_.data() + critic_base_, true);
+  put(f.policy, policy_, shapes_.policy, parameters_.data(), fused_parts_.data());
+  put(f.critic, critic_, shapes_.critic, parameters_.data() + critic_base_,
+      fused_parts_.data() + row_blocks(n_) * f.policy.net.parameters);
   f.has_average = average_.has_value();
-  if (average_) put(f.average, *average_, shapes_.policy, average_policy_.data(), false);
+  if (average_) put(f.average, *average_, shapes_.policy, average_policy_.data(), nullptr);
   f.observation = s.observation();
   f.width = static_cast<int>(setup_.model.observation_size);
   f.n = n_;

@@ -15,16 +15,17 @@ using team::Net;
 constexpr int kThreads = 256;
 constexpr int kRows = kRowsPerBlock;
 
-// Shared memory of a block, in floats: the parameters of a network, their gradient, what its layers read and make.
+// Shared memory of a block: the parameters of a network, what its layers read and make, and room for gradients.
 struct Room {
-  float *weights, *gradient, *parts, *d_log_std, *samples[team::kMostLayers + 1];
+  float *weights, *samples[team::kMostLayers + 1], *parts, *d_log_std;
 };
 
 __host__ __device__ inline int stride_of(const Net& net, int level) {
   return level < net.count ? net.layers[level].in_stride : net.layers[net.count - 1].stride;
 }
 
-__host__ __device__ inline std::size_t carve(const Net& net, int extras, float* base, Room& room) {
+// Returns how many floats there are, from the first on.
+__host__ __device__ inline std::size_t carve(const Net& net, bool backward, int extras, float* base, Room& room) {
   std::size_t at = 0;
   const auto take = [&](int floats) {
     float* const array = base ? base + at : nullptr;
@@ -32,10 +33,10 @@ __host__ __device__ inline std::size_t carve(const Net& net, int extras, float* 
     return array;
   };
   room.weights = take(net.parameters);
-  room.gradient = take(net.parameters);
+  for (int level = 0; level <= net.count; ++level) room.samples[level] = take(kRows * stride_of(net, level));
+  if (!backward) return at;
   room.parts = take(16 * kThreads);
   room.d_log_std = take(kRows * extras);
-  for (int level = 0; level <= net.count; ++level) room.samples[level] = take(kRows * stride_of(net, level));
   return at;
 }
 
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ alignas(16) std::uint32_t chosen[sizeof(FusedNet) / 4];
   const FusedNet& n = choose(policy, f.policy, f.critic, chosen);
   Room room;
-  carve(n.net, o.extras, reinterpret_cast<float*>(shared), room);
+  carve(n.net, false, o.extras, reinterpret_cast<float*>(shared), room);
   load_samples(n.net, f, first, count, room.samples[0]);
   forward_of(n, f, room, first, count);
   if (!policy) return;
@@ -134,9 +135,8 @@ __global__ void __launch_bounds__(kThreads)
   const FusedNet& n = choose(policy, f.policy, f.critic, chosen);
   const Net& net = n.net;
   Room room;
-  carve(net, o.extras, reinterpret_cast<float*>(shared), room);
+  carve(net, true, o.extras, reinterpret_cast<float*>(shared), room);
   BlockTeam block{nullptr};
-  for (int t = threadIdx.x; t < net.parameters; t += kThreads) room.gradient[t] = 0;
   load_samples(net, f, first, count, room.samples[0]);
   load_weights(net, n.parameters, room.weights);
   team::forward(block, net, room.weights, room.samples, count, f.activation);
@@ -150,26 +150,21 @@ __global__ void __launch_bounds__(kThreads)
         k < last.out ? derivatives[static_cast<std::size_t>(first + row) * last.out + k] : 0.0f;
   }
   __syncthreads();
-  team::backward(block, net, room.weights, room.samples, count, f.activation, room.gradient, room.parts);
-  for (int l = 0; l < net.count; ++l) {
-    const Layer& y = net.layers[l];
-    const float* const matrix = room.gradient + y.offset;
-    float* const to = n.parts[l] + static_cast<std::size_t>(which) * (y.in + 1) * y.out;
-    for (int t = threadIdx.x; t < y.in * y.out; t += kThreads) to[t] = matrix[t % y.in * y.stride + t / y.in];
-    for (int t = threadIdx.x; t < y.out; t += kThreads) to[y.in * y.out + t] = matrix[y.in * y.stride + t];
-  }
+  team::backward(block, net, room.weights, room.samples, count, f.activation, false,
+                 n.parts + static_cast<std::size_t>(which) * net.parameters, room.parts);
 }
 
-std::size_t bytes_of(const FusedArrays& f, const LossOptions& o) {
-  return fused_bytes(f.policy.net, f.critic.net, o.extras);
+std::size_t bytes_of(const Net& policy, const Net& critic, bool backward, int extras) {
+  Room room;
+  const std::size_t one = carve(policy, backward, extras, nullptr, room),
+                    other = carve(critic, backward, extras, nullptr, room);
+  return sizeof(float) * (one > other ? one : other);
 }
 
 }  // namespace
 
 std::size_t fused_bytes(const Net& policy, const Net& critic, int extras) {
-  Room room;
-  const std::size_t one = carve(policy, extras, nullptr, room), other = carve(critic, extras, nullptr, room);
-  return sizeof(float) * (one > other ? one : other);
+  return bytes_of(policy, critic, true, extras);
 }
 
 void prepare_fused() {
@@ -177,19 +172,20 @@ void prepare_fused() {
        {reinterpret_cast<const void*>(forward_kernel), reinterpret_cast<const void*>(backward_kernel)}) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostFusedBytes)),
           "shared memory");
+    prefer_shared_memory(kernel);
   }
 }
 
 void fused_forward(const FusedArrays& f, const LossArrays& a, const LossOptions& o, cudaStream_t stream) {
   const int policy_blocks = o.ratios_due ? row_blocks(f.n) : 0;
-  launch(forward_kernel, policy_blocks + row_blocks(f.most_rows), kThreads, bytes_of(f, o), stream, "the networks", f,
-         a, o, policy_blocks);
+  launch(forward_kernel, policy_blocks + row_blocks(f.most_rows), kThreads,
+         bytes_of(f.policy.net, f.critic.net, false, o.extras), stream, "the networks", f, a, o, policy_blocks);
 }
 
 void fused_backward(const FusedArrays& f, const LossArrays& a, const LossOptions& o, bool policy, cudaStream_t stream) {
   const int policy_blocks = policy ? row_blocks(f.n) : 0;
-  launch(backward_kernel, policy_blocks + row_blocks(f.n), kThreads, bytes_of(f, o), stream, "the gradients", f, a, o,
-         policy_blocks);
+  launch(backward_kernel, policy_blocks + row_blocks(f.n), kThreads,
+         bytes_of(f.policy.net, f.critic.net, true, o.extras), stream, "the gradients", f, a, o, policy_blocks);
 }
 
 }  // namespace gipo::cuda

@@ -9,9 +9,9 @@ namespace gipo::cuda {
 
 struct FusedNet {
   team::Net net;
-  const float* parameters = nullptr;     // flat, as in files
-  float* outputs = nullptr;              // [rows, outputs]
-  float* parts[team::kMostLayers] = {};  // [blocks of rows, (in + 1) * out] of each layer's gradient
+  const float* parameters = nullptr;  // flat, as in files
+  float* outputs = nullptr;           // [rows, outputs]
+  float* parts = nullptr;             // [blocks of rows, net.parameters] of its gradient
 };
 
 struct FusedArrays {

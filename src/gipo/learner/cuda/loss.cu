@@ -230,6 +230,7 @@ void prepare_loss() {
        {reinterpret_cast<const void*>(loss_kernel), reinterpret_cast<const void*>(output_gradient_kernel)}) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared)),
           "shared memory");
+    prefer_shared_memory(kernel);
   }
 }
 

@@ -11,7 +11,7 @@ std::size_t floats(int a, int b) { return static_cast<std::size_t>(a) * static_c
 
 }  // namespace
 
-Network::Network(const MlpShape& shape, int rows, int learned, std::size_t wider_layer, int wider, int splits)
+Network::Network(const MlpShape& shape, int rows, int learned, std::size_t wider_layer, int wider)
     : shape_(shape), norm_(shape.layer_norm), rows_(rows), learned_(learned) {
   std::size_t at = 0;
   int in = static_cast<int>(shape.input);
@@ -34,7 +34,7 @@ Network::Network(const MlpShape& shape, int rows, int learned, std::size_t wider
       l.inverse_std = CardArray<float>(static_cast<std::size_t>(rows));
     }
     if (learned > 0) {
-      l.splits = splits > 0 ? splits : splits_of(l.out, l.in, learned);
+      l.splits = splits_of(l.out, l.in, learned);
       l.parts = CardArray<float>(static_cast<std::size_t>(l.splits) * floats(l.in + 1, l.out));
       if (hidden) l.delta = CardArray<float>(floats(learned, l.out));
       if (normalised) l.norm_sums = CardArray<float>(floats(norm_blocks(learned), 2 * l.out));

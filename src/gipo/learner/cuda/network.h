@@ -18,14 +18,12 @@ class Network {
  public:
   // rows: the most that are seen. learned: those, the first, that gradients are of; 0: none are.
   // wider: floats that stand free behind each row of hidden layer `wider_layer`.
-  // splits: parts that gradients are summed of; 0: as many as products need.
-  Network(const MlpShape& shape, int rows, int learned, std::size_t wider_layer = 0, int wider = 0, int splits = 0);
+  Network(const MlpShape& shape, int rows, int learned, std::size_t wider_layer = 0, int wider = 0);
 
   int layers() const { return static_cast<int>(layers_.size()); }
   float* output(int layer) const;  // what the next layer sees
   int stride(int layer) const { return layers_[static_cast<std::size_t>(layer)].stride; }
   float* outputs() const { return output(layers() - 1); }
-  float* parts(int layer) const { return layers_[static_cast<std::size_t>(layer)].parts.data(); }
 
   // A layer for x, whose rows are ldx apart. rows_on_card: how many there are, or null: `rows` of them.
   Product forward(int layer, const float* parameters, const float* x, int ldx, int rows, const int* rows_on_card) const;
