@@ -10,6 +10,10 @@
 // A batch goes through the networks in chunks of 32 or 64 samples. The values and log-probs of all samples come first, since
 // advantages need whole stretches; then each chunk goes forward again and back. Layers before are thus computed twice, but
 // no activations of a whole batch are kept: several runs fit one multiprocessor, and hide each other's waiting.
+//
+// A layer's matrix lies as [inputs + 1, outputs]: its last row is the bias, and every row of samples ends with a one.
+// Threads take tiles of 4 samples x 4 outputs: 64 products for 8 reads of 16 bytes. Strides are odd multiples of 16 bytes,
+// so that neighbouring rows lie in different banks.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +21,38 @@
 
 #include "gipo/core/device.h"
 #include "gipo/kernels/dense.h"
-#include "gipo/learner/team_net.h"
 #include "gipo/objective/surrogate_choice.h"
 #include "gipo/population/stream.h"
 
 namespace gipo::population {
 
-using namespace team;
-
 enum class Task { kCartPole, kAcrobot, kPendulum, kMountainCar, kMountainCarContinuous };
 enum class Advantages { kVtrace, kGae, kStored };
 enum class Rates { kConstant, kLinear, kCosine };
 
-inline constexpr int kMostObservation = 6, kMostState = 4, kMostOutputs = 64;
+inline constexpr int kMostLayers = 6, kMostObservation = 6, kMostState = 4, kMostOutputs = 64;
 inline constexpr int kMostThreads = 256;  // of a block
 inline constexpr int kGapPoolUpdates = 32;
+
+GIPO_HD constexpr int fours(int n) { return (n + 3) / 4 * 4; }
+// At least n floats, as an odd number of fours.
+GIPO_HD constexpr int odd_fours(int n) { return fours(n) / 4 % 2 == 1 ? fours(n) : fours(n) + 4; }
+
+struct Layer {
+  int in = 0, out = 0;
+  int rows = 0;       // fours(in + 1): of the matrix
+  int stride = 0;     // odd_fours(out): of the matrix
+  int in_stride = 0;  // odd_fours(in + 1): of the samples that it reads
+  int offset = 0;     // of the matrix among the parameters
+};
+
+struct Net {
+  Layer layers[kMostLayers];
+  int count = 0;
+  int extra = 0;       // log standard deviations, behind the matrices
+  int extra_at = 0;    // where they are
+  int parameters = 0;  // floats in all, padding included
+};
 
 // Fixed for a run.
 struct RunSpec {

@@ -11,10 +11,9 @@
 #include "gipo/env/classic/mountain_car_continuous_physics.h"
 #include "gipo/env/classic/mountain_car_physics.h"
 #include "gipo/env/classic/pendulum_physics.h"
-#include "gipo/learner/team_network.h"
 #include "gipo/objective/advantage_terms.h"
 #include "gipo/policy/distribution_terms.h"
-#include "gipo/population/card_run.h"
+#include "gipo/population/network.h"
 
 namespace gipo::population {
 

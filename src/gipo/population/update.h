@@ -293,7 +293,7 @@ GIPO_CARD double compute_gradient(Team& team, const Run& run, const Net& net, co
       extra[0] += derive(begin + i, w.samples[net.count] + i * stride);
     }
     team.sync();
-    backward(team, net, weights, w.samples, count, s.activation, begin > 0, gradient, w.parts);
+    backward(team, net, weights, w.samples, count, s.activation, gradient, w.parts);
   }
   if (net.extra > 0) {
     team.sums(extra);

@@ -9,7 +9,6 @@
 
 #include "gipo/core/error.h"
 #include "gipo/data/encode.h"
-#include "gipo/learner/cuda/fused.h"
 #include "gipo/learner/cuda/measure.h"
 #include "gipo/learner/cuda/memory.h"
 #include "gipo/learner/cuda/network.h"
@@ -66,13 +65,10 @@ class CudaLearner final : public Learner {
 
   LossArrays loss_arrays(const Staging& staging) const;
   LossOptions loss_options(Kind kind) const;
-  FusedArrays fused_arrays(const Staging& staging) const;
   void capture(Kind kind, const Staging& staging);
   void put_forward(Kind kind, const Staging& staging);
   void put_backward(Kind kind, const Staging& staging, const LossArrays& arrays);
   void make_gradient_blocks();
-  void add_fused_parts(const team::Net& net, const float* from, int base, bool critic,
-                       std::vector<GradientPart>& parts) const;
   Kind kind_of(bool diagnose) const;
 
   void wait() const;  // for the last update, and takes over what it reports
@@ -97,7 +93,6 @@ class CudaLearner final : public Learner {
   Diagnostics diagnostics_;
 
   Stream stream_, copy_stream_, weight_stream_;
-  bool fused_;  // each block has all layers of its rows
   Network policy_, critic_;
   std::optional<Network> average_;
   std::array<std::unique_ptr<Staging>, kBuffers> staging_;
@@ -111,7 +106,6 @@ class CudaLearner final : public Learner {
   CardArray<float> advantage_, target_, ratio_advantage_, multiplier_, d_log_prob_, d_value_, d_outputs_, d_log_std_;
   CardArray<Figures> figures_;
   CardArray<GradientBlock> blocks_;
-  CardArray<float> fused_parts_;
   int policy_blocks_ = 0, block_count_ = 0;
   CardArray<double> squares_, powers_;
   CardArray<unsigned> finished_;
@@ -131,17 +125,6 @@ std::size_t ratios_of(const LearnerSetup& setup) {
   return setup.surrogate.ratio == RatioOf::kDimension ? n * setup.model.distribution.dims() : n;
 }
 
-// Whether the networks and the batch are so small that one block has all layers of its rows.
-bool fits_fused(const LearnerSetup& setup, const MlpShapes& shapes) {
-  const std::size_t most = team::kMostLayers - 1;
-  if (shapes.shared > 0 || setup.model.options.layer_norm || setup.learner.batch_size > kMostFusedRows ||
-      shapes.policy.hidden.size() > most || shapes.critic.hidden.size() > most) {
-    return false;
-  }
-  const auto extras = static_cast<int>(setup.model.distribution.extra_parameters());
-  return fused_bytes(team::net_of(shapes.policy, 0), team::net_of(shapes.critic, 0), extras) <= kMostFusedBytes;
-}
-
 CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
     : setup_(setup),
       surrogate_(setup.surrogate),
@@ -155,15 +138,12 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
       rows_(setup.advantage.mode == AdvantageMode::kStored ? n_ : 2 * n_),
       per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
       book_(setup),
-      fused_(fits_fused(setup, shapes_)),
       policy_(shapes_.policy, shapes_.shared > 0 ? rows_ : n_, n_, shapes_.shared - 1,
               shapes_.shared > 0 ? static_cast<int>(setup.model.privileged) : 0),
       critic_(shapes_.critic, rows_, n_),
       diagnosed_(setup) {
   prepare_products();
   prepare_loss();
-  prepare_fused();
-  prepare_step();
   for (auto* flat : {&host_.parameters, &host_.first, &host_.second}) flat->resize(size_);
   const std::span<float> flat(host_.parameters);
   const std::size_t critic_size = values_of(critic_tensors_);
@@ -224,42 +204,18 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
   upload();
 }
 
-// The parts of a network whose blocks had all layers: [blocks of rows, parameters], each layer as team_net.h has it.
-void CudaLearner::add_fused_parts(const team::Net& net, const float* from, int base, bool critic,
-                                  std::vector<GradientPart>& parts) const {
-  for (int l = 0; l < net.count; ++l) {
-    const team::Layer& y = net.layers[l];
-    parts.push_back({from + y.offset, static_cast<std::size_t>(net.parameters), base, y.rows * y.stride, row_blocks(n_),
-                     critic, y});
-    base += (y.in + 1) * y.out;
-  }
-}
-
 void CudaLearner::make_gradient_blocks() {
   std::vector<GradientPart> parts;
-  const team::Net policy = fused_ ? team::net_of(shapes_.policy, 0) : team::Net(),
-                  critic = fused_ ? team::net_of(shapes_.critic, 0) : team::Net();
-  fused_parts_ = CardArray<float>(static_cast<std::size_t>(row_blocks(n_)) *
-                                  static_cast<std::size_t>(policy.parameters + critic.parameters));
-  if (fused_) {
-    add_fused_parts(policy, fused_parts_.data(), 0, false, parts);
-  } else {
-    policy_.gradient_parts(0, false, parts);
-  }
+  policy_.gradient_parts(0, false, parts);
   const auto extras = static_cast<int>(setup_.model.distribution.extra_parameters());
   if (extras > 0) {
     parts.push_back({d_log_std_.data(), static_cast<std::size_t>(extras), static_cast<int>(policy_size_) - extras,
                      extras, row_blocks(n_), false});
   }
-  if (fused_) {
-    add_fused_parts(critic, fused_parts_.data() + row_blocks(n_) * policy.parameters, static_cast<int>(critic_base_),
-                    true, parts);
-  } else {
-    critic_.gradient_parts(static_cast<int>(critic_base_), true, parts);
-  }
+  critic_.gradient_parts(static_cast<int>(critic_base_), true, parts);
   std::vector<GradientBlock> blocks;
   for (const GradientPart& part : parts) {
-    const int size = part.splits >= kManySplits ? kWideSumsPerBlock : fused_ ? kFewSumsPerBlock : kSumsPerBlock;
+    const int size = part.splits >= kManySplits ? kWideSumsPerBlock : kSumsPerBlock;
     for (int begin = 0; begin < part.count; begin += size) {
       blocks.push_back({part, begin, std::min(size, part.count - begin)});
       policy_blocks_ += !part.critic;
@@ -315,29 +271,6 @@ LossArrays CudaLearner::loss_arrays(const Staging& s) const {
   return a;
 }
 
-FusedArrays CudaLearner::fused_arrays(const Staging& s) const {
-  FusedArrays f;
-  const auto put = [](FusedNet& to, const Network& network, const MlpShape& shape, const float* parameters,
-                      float* parts) {
-    to.net = team::net_of(shape, 0);
-    to.parameters = parameters;
-    to.outputs = network.outputs();
-    to.parts = parts;
-  };
-  put(f.policy, policy_, shapes_.policy, parameters_.data(), fused_parts_.data());
-  put(f.critic, critic_, shapes_.critic, parameters_.data() + critic_base_,
-      fused_parts_.data() + row_blocks(n_) * f.policy.net.parameters);
-  f.has_average = average_.has_value();
-  if (average_) put(f.average, *average_, shapes_.policy, average_policy_.data(), nullptr);
-  f.observation = s.observation();
-  f.width = static_cast<int>(setup_.model.observation_size);
-  f.n = n_;
-  f.most_rows = rows_;
-  f.rows = setup_.advantage.mode == AdvantageMode::kStored ? nullptr : &s.header()->rows;
-  f.activation = shapes_.policy.activation;
-  return f;
-}
-
 LossOptions CudaLearner::loss_options(Kind kind) const {
   const DistributionSpec& distribution = setup_.model.distribution;
   const LearnerOptions& l = setup_.learner;
@@ -373,18 +306,11 @@ LossOptions CudaLearner::loss_options(Kind kind) const {
 void CudaLearner::capture(Kind kind, const Staging& staging) {
   const LossArrays arrays = loss_arrays(staging);
   const LossOptions options = loss_options(kind);
-  if (fused_) {
-    const FusedArrays fused = fused_arrays(staging);
-    fused_forward(fused, arrays, options, stream_);
-    compute_loss(arrays, options, stream_);
-    fused_backward(fused, arrays, options, kind == Kind::kAll, stream_);
-  } else {
-    put_forward(kind, staging);
-    if (options.ratios_due) evaluate_rows(arrays, options, stream_);
-    compute_loss(arrays, options, stream_);
-    if (kind == Kind::kAll) output_gradient(arrays, options, stream_);
-    put_backward(kind, staging, arrays);
-  }
+  put_forward(kind, staging);
+  if (options.ratios_due) evaluate_rows(arrays, options, stream_);
+  compute_loss(arrays, options, stream_);
+  if (kind == Kind::kAll) output_gradient(arrays, options, stream_);
+  put_backward(kind, staging, arrays);
 
   const LearnerOptions& l = setup_.learner;
   const bool policy = kind == Kind::kAll;

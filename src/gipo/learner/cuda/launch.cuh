@@ -13,12 +13,6 @@ void launch(void (*kernel)(Parameters...), int blocks, int threads, std::size_t 
   check(cudaGetLastError(), what);
 }
 
-// Kernels that follow each other are to share out a multiprocessor's memory alike: changing that takes microseconds.
-inline void prefer_shared_memory(const void* kernel) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        "shared memory");
-}
-
 // One of the few entries of an array among a kernel's parameters: the one that this block belongs to. Chosen with places
 // that the compiler knows: an index that it does not know makes every use of an entry a slow read.
 template <class Entry, int kMost, class Entries, class Blocks>

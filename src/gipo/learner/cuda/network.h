@@ -23,7 +23,7 @@ class Network {
   int layers() const { return static_cast<int>(layers_.size()); }
   float* output(int layer) const;  // what the next layer sees
   int stride(int layer) const { return layers_[static_cast<std::size_t>(layer)].stride; }
-  float* outputs() const { return output(layers() - 1); }
+  const float* outputs() const { return output(layers() - 1); }
 
   // A layer for x, whose rows are ldx apart. rows_on_card: how many there are, or null: `rows` of them.
   Product forward(int layer, const float* parameters, const float* x, int ldx, int rows, const int* rows_on_card) const;

@@ -15,14 +15,6 @@ __device__ float sum_of_parts(const GradientPart& part, int i, int first_split, 
   return sum;
 }
 
-// The place of entry i in the flat order; below zero: it is padding.
-__device__ int flat_place(const team::Layer& y, int i) {
-  if (y.stride == 0) return i;
-  const int k = i / y.stride, o = i % y.stride;
-  if (k > y.in || o >= y.out) return -1;
-  return k < y.in ? o * y.in + k : y.in * y.out + o;
-}
-
 __device__ AdamWStep<float> constants_of(const StepOptions& o, double rate, double norm, double beta1_power,
                                          double beta2_power) {
   AdamWStep<float> s;
@@ -82,9 +74,7 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = block.begin, end = begin + block.count;
   double squares[1] = {};
   const auto take = [&](int i, float g) {
-    const int place = flat_place(part.layer, i);
-    if (place < 0) return;
-    a.gradient[part.first + place] = g;
+    a.gradient[part.first + i] = g;
     squares[0] += static_cast<double>(g) * static_cast<double>(g);
   };
   if (part.splits >= kManySplits) {
@@ -139,11 +129,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-
-void prepare_step() {
-  prefer_shared_memory(reinterpret_cast<const void*>(sum_kernel));
-  prefer_shared_memory(reinterpret_cast<const void*>(step_kernel));
-}
 
 void sum_gradients(const StepArrays& arrays, const StepOptions& options, cudaStream_t stream) {
   launch(sum_kernel, arrays.block_count, kThreads, 0, stream, "the gradients", arrays, options);

@@ -8,7 +8,6 @@
 
 #include "gipo/kernels/adamw_terms.h"
 #include "gipo/learner/cuda/loss.h"
-#include "gipo/learner/team_net.h"
 
 namespace gipo::cuda {
 
@@ -19,7 +18,6 @@ struct GradientPart {
   int first = 0, count = 0;  // in the flat buffer
   int splits = 1;
   bool critic = false;
-  team::Layer layer = {};  // where its matrix lies as team_net.h has it, padding among `count`; none: in the flat order
 };
 // What one block sums: `count` parameters of a part.
 struct GradientBlock {
@@ -27,8 +25,7 @@ struct GradientBlock {
   int begin = 0, count = 0;  // within the part
 };
 inline constexpr int kSumsPerBlock = 1024, kWideSumsPerBlock = 8;
-inline constexpr int kFewSumsPerBlock = 256;  // of small networks: one to a thread
-inline constexpr int kManySplits = 32;        // from so many on, a warp sums one parameter
+inline constexpr int kManySplits = 32;  // from so many on, a warp sums one parameter
 
 // What the host reads of an update.
 struct StepReport {
@@ -65,7 +62,6 @@ struct StepArrays {
   StepReport* report;  // of the host
 };
 
-void prepare_step();  // once, before the others
 void sum_gradients(const StepArrays& arrays, const StepOptions& options, cudaStream_t stream);
 void step_weights(const StepArrays& arrays, const StepOptions& options, cudaStream_t stream);
 

@@ -1,18 +1,32 @@
 // The card's side of a population: one block of threads for each run.
-#include "gipo/learner/cuda/block_team.cuh"
 #include "gipo/learner/cuda/launch.cuh"
+#include "gipo/learner/cuda/reduce.cuh"
 #include "gipo/population/advance.h"
 #include "gipo/population/cuda/population.h"
 
 namespace gipo::population {
 namespace {
 
+// All threads of a block.
+struct Block {
+  double* room;  // [(warps + 1) * 10] shared
+  __device__ int rank() const { return static_cast<int>(threadIdx.x); }
+  __device__ int size() const { return static_cast<int>(blockDim.x); }
+  __device__ void sync() const { __syncthreads(); }
+  template <int kCount>
+  __device__ void sums(double (&values)[kCount]) const {
+    static_assert(kCount <= 10);
+    cuda::block_sums(values, room);
+  }
+  __device__ float largest(float value) const { return cuda::block_max(value, reinterpret_cast<float*>(room)); }
+};
+
 __global__ void __launch_bounds__(kMostThreads) advance_kernel(const __grid_constant__ CardPopulation all) {
   extern __shared__ float4 shared[];
-  __shared__ double room[(kMostThreads / 32 + 1) * cuda::BlockTeam::kMostSums];
+  __shared__ double room[(kMostThreads / 32 + 1) * 10];
   __shared__ alignas(16) char spec_room[sizeof(RunSpec)];
   RunSpec& spec = *reinterpret_cast<RunSpec*>(spec_room);
-  cuda::BlockTeam block{room};
+  Block block{room};
   copy_array(block, &spec, all.specs + blockIdx.x, 1);
   block.sync();
   const RunPlace place = all.places[blockIdx.x];

@@ -1,5 +1,5 @@
-// What code for a team of threads needs to be compiled twice: for a block of threads on a card, and for one thread of the
-// processor, its host twin, which the ordinary tests run.
+// What code of a run needs to be compiled twice: for a block of threads on a card, and for one thread of the processor, its
+// host twin, which the ordinary tests run.
 //
 // Such code is given a team: rank() of size() threads that all call the same functions, share what they are given
 // pointers to, and meet at sync(). sums(values) and largest(value) give every thread the result over all of them, added up
@@ -17,7 +17,7 @@
 #define GIPO_CARD inline
 #endif
 
-namespace gipo::team {
+namespace gipo::population {
 
 // The host twin's team.
 struct OneThread {
@@ -51,4 +51,4 @@ GIPO_CARD void store_four(float* to, const Four& v) {
 #endif
 }
 
-}  // namespace gipo::team
+}  // namespace gipo::population

@@ -1,13 +1,11 @@
-// Networks forward and back by a team of threads, their samples and parameters as team_net.h has them. Compiles for host
-// and device.
+// The networks of a run on a card: see card_run.h. Compiles for host and device.
 #pragma once
 
-#include "gipo/kernels/dense.h"
 #include "gipo/kernels/fast_tanh.h"
-#include "gipo/learner/team.h"
-#include "gipo/learner/team_net.h"
+#include "gipo/population/card.h"
+#include "gipo/population/card_run.h"
 
-namespace gipo::team {
+namespace gipo::population {
 
 GIPO_CARD float activated(Activation activation, float x) {
   return activation == Activation::kTanh ? fast_tanh(x) : x < 0 ? 0.0f : x;
@@ -44,14 +42,13 @@ GIPO_CARD void multiply(Team& team, const Layer& y, const float* weights, const 
   }
 }
 
-// finish(row, column, sum) for derivatives x the matrix turned over, the columns being those that the layer read. The four
-// columns of a tile lie apart, so that neighbouring threads read neighbouring rows of the matrix.
+// The same of derivatives x the matrix turned over, for the columns of what the layer read.
 template <int kRows, class Team, class Finish>
 GIPO_CARD void multiply_back(Team& team, const Layer& y, const float* weights, const float* derivatives, int stride,
                              int count, const Finish& finish) {
   const int columns = fours(y.in) / 4, groups = (count + kRows - 1) / kRows;
   for (int t = team.rank(); t < columns * groups; t += team.size()) {
-    const int column = t % columns, group = t / columns, next = columns * y.stride;
+    const int column = 4 * (t % columns), group = t / columns;
     const float* const matrix = weights + y.offset + column * y.stride;
     const float* d[kRows];
     float sums[kRows][4] = {};
@@ -60,15 +57,14 @@ GIPO_CARD void multiply_back(Team& team, const Layer& y, const float* weights, c
       Four v[kRows];
       for (int r = 0; r < kRows; ++r) v[r] = load_four(d[r] + k);
       for (int c = 0; c < 4; ++c) {
-        const Four w = load_four(matrix + c * next + k);
+        const Four w = load_four(matrix + c * y.stride + k);
         for (int r = 0; r < kRows; ++r) {
           for (int j = 0; j < 4; ++j) sums[r][c] += v[r].at[j] * w.at[j];
         }
       }
     }
     for (int r = 0; r < kRows; ++r) {
-      if (group + r * groups >= count) continue;
-      for (int c = 0; c < 4; ++c) finish(group + r * groups, column + c * columns, sums[r][c]);
+      if (group + r * groups < count) finish(group + r * groups, column, sums[r]);
     }
   }
 }
@@ -106,11 +102,11 @@ GIPO_CARD void forward(Team& team, const Net& net, const float* weights, float* 
   }
 }
 
-// gradient = samples x derivatives, over `count` of each; `more`: is added to. Where a layer has few tiles, several threads
-// share the samples of one. Ends with a sync.
+// gradient += samples x derivatives, over `count` of each. Where a layer has few tiles, several threads share the samples of
+// one. Ends with a sync.
 template <class Team>
 GIPO_CARD void add_gradient(Team& team, const Layer& y, const float* samples, const float* derivatives, int stride,
-                            int count, bool more, float* gradient, float* parts) {
+                            int count, float* gradient, float* parts) {
   const int columns = fours(y.out) / 4, tiles = y.rows / 4 * columns;
   const int shares = within(team.size() / tiles, 1, 16), all = tiles * shares;
   float* const matrix = gradient + y.offset;
@@ -126,7 +122,7 @@ GIPO_CARD void add_gradient(Team& team, const Layer& y, const float* samples, co
     for (int i = 0; i < 4; ++i) {
       if (shares == 1) {
         float* const at = matrix + (k + i) * y.stride + o;
-        Four sum = more ? load_four(at) : Four{};
+        Four sum = load_four(at);
         for (int j = 0; j < 4; ++j) sum.at[j] += sums[i][j];
         store_four(at, sum);
       } else {
@@ -138,29 +134,29 @@ GIPO_CARD void add_gradient(Team& team, const Layer& y, const float* samples, co
   if (shares == 1) return;
   for (int e = team.rank(); e < 16 * tiles; e += team.size()) {
     const int tile = e % tiles, i = e / tiles / 4, j = e / tiles % 4;
-    float* const at = matrix + (4 * (tile / columns) + i) * y.stride + 4 * (tile % columns) + j;
-    float sum = more ? *at : 0.0f;
+    float sum = 0;
     for (int share = 0; share < shares; ++share) sum += parts[(4 * i + j) * all + share * tiles + tile];
-    *at = sum;
+    matrix[(4 * (tile / columns) + i) * y.stride + 4 * (tile % columns) + j] += sum;
   }
   team.sync();
 }
 
-// Of the last forward, for the derivatives by its outputs that stand in their place; `more`: the gradient is added to. What
-// layers read is written over by the derivatives. Columns of the gradient that are padding keep what they hold. Ends with a
-// sync.
+// Of the last forward, for the derivatives by its outputs that stand in their place: adds to the gradient. What layers
+// read is written over by the derivatives. Ends with a sync.
 template <class Team>
 GIPO_CARD void backward(Team& team, const Net& net, const float* weights, float* const* samples, int count,
-                        Activation activation, bool more, float* gradient, float* parts) {
+                        Activation activation, float* gradient, float* parts) {
   int stride = net.layers[net.count - 1].stride;
   for (int l = net.count - 1; l >= 0; --l) {
     const Layer& y = net.layers[l];
-    add_gradient(team, y, samples[l], samples[l + 1], stride, count, more, gradient, parts);
+    add_gradient(team, y, samples[l], samples[l + 1], stride, count, gradient, parts);
     if (l == 0) break;
     float* const below = samples[l];
-    const auto finish = [&](int row, int column, float sum) {
+    const auto finish = [&](int row, int column, const float* sums) {
       float* const at = below + row * y.in_stride + column;
-      *at = column < y.in ? sum * slope_at(activation, *at) : 0.0f;
+      Four v = load_four(at);
+      for (int c = 0; c < 4; ++c) v.at[c] = column + c < y.in ? sums[c] * slope_at(activation, v.at[c]) : 0.0f;
+      store_four(at, v);
     };
     if (four_rows(team, y.in, count)) {
       multiply_back<4>(team, y, weights, samples[l + 1], stride, count, finish);
@@ -172,4 +168,4 @@ GIPO_CARD void backward(Team& team, const Net& net, const float* weights, float*
   }
 }
 
-}  // namespace gipo::team
+}  // namespace gipo::population
