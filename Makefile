@@ -87,7 +87,7 @@ test-cluster:  ## tests of learners and actors as separate programs; installs gR
 	@scripts/setup.sh --cluster
 	$(call build,cluster)
 	@ctest --preset cluster -j $(JOBS) -R 'Remote|Places|KeptReports|Agreement|Actor|Async|Arrival'
-	@GIPO_BUILD_DIR=build/cluster $(PYTHON) -m pytest tests/test_cluster.py tests/test_cluster_security.py tests/test_ray.py
+	@GIPO_BUILD_DIR=build/cluster $(PYTHON) -m pytest tests/test_cluster.py tests/test_cluster_security.py tests/test_cluster_load.py tests/test_ray.py tests/test_edge.py
 
 test-emulated: setup  ## unit tests for the other processor, aarch64 or x86-64, in an emulator
 	@tests/emulated.sh

@@ -32,5 +32,6 @@ from gipo.training import resume as resume
 from gipo.training import train as train
 from gipo.training import zoo as zoo
 from gipo.video import Video as Video
+from gipo_edge import RemoteActor as RemoteActor
 
 __all__: list[str]

@@ -68,6 +68,7 @@ const std::vector<Bench>& benches() {
       {"cuda", "updates, surrogates and inference on an NVIDIA card; measured where it is named", bench_cuda, true},
       {"population", "whole runs on an NVIDIA card, up to 4,096 at once; measured where it is named", bench_population,
        true},
+      {"vla", "updates and inference of the large model, random weights; measured where it is named", bench_vla, true},
   };
   return all;
 }

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace gipo::cuda {
@@ -11,8 +12,8 @@ namespace gipo::cuda {
 // Throws RunError with the runtime's own words where a call failed.
 void check(cudaError_t result, const char* what);
 
-// Throws Error where no card can be used, saying who wants one and who needs none.
-void check_any_card(const char* wanted_by, const char* others);
+// Throws Error where this card cannot be used, saying who wants it and who needs none.
+void check_card_usable(int card, const std::string& wanted_by, const char* others);
 
 // Memory of the card, made once. All zero at first.
 void* allocate_on_card(std::size_t bytes);

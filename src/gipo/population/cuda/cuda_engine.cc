@@ -22,7 +22,7 @@ constexpr double kMemoryShare = 0.9;  // of what is free
 class CudaEngine final : public Engine {
  public:
   CudaEngine() {
-    cuda::check_any_card("--device cuda", "without it a suite runs on the processor");
+    cuda::check_card_usable(0, "--device cuda", "without it a suite runs on the processor");
     int device = 0;
     check(cudaGetDevice(&device), "the card");
     int shared = 0;
