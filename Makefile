@@ -75,7 +75,7 @@ test-slow: build  ## the tests labelled slow: whole learning runs
 
 test-cuda:  ## builds the backend cuda, which needs nvcc, and runs its tests, which need an NVIDIA card
 	$(call build,cuda)
-	@ctest --preset cuda -j $(JOBS) -R CudaLearner
+	@ctest --preset cuda -j $(JOBS) -R "CudaLearner|CudaPopulation"
 
 test-torch:  ## tests of the backend torch; installs libtorch
 	@scripts/setup.sh --torch
