@@ -57,23 +57,27 @@ def updater(device, compiled, bf16):
     return update
 
 
-def best(update, device, rounds=40):
+def best(update, device):
     wait = torch.cuda.synchronize if device != "cpu" else lambda: None
+    together = 20 if device != "cpu" else 1  # on a device nobody waits after each
     for _ in range(5):
         update()
     times = []
-    for _ in range(rounds if device != "cpu" else 8):
+    for _ in range(8):
         wait()
         begin = time.perf_counter()
-        update()
+        for _ in range(together):
+            update()
         wait()
-        times.append(time.perf_counter() - begin)
+        times.append((time.perf_counter() - begin) / together)
     return min(times)
 
 
 def main():
     binary, device = sys.argv[1], (sys.argv[2:] or ["cpu"])[0]
     torch.set_num_threads(2)
+    torch.set_float32_matmul_precision("high")  # TF32, as gipo
+    torch.backends.cudnn.benchmark = True
     figures = {}
     for bf16 in (False, True) if device != "cpu" else (False,):
         for compiled in (False, True):

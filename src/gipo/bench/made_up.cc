@@ -59,9 +59,29 @@ LearnerSetup made_up_setup(std::size_t observation_size, const ActionSpace& acti
   return made_up_setup(observation_size, action, policy, batch_size);
 }
 
+LearnerSetup made_up_images(std::size_t batch_size) {
+  LearnerSetup setup;
+  EnvSpec env;
+  env.id = "made up";
+  env.action = ActionSpace::discrete(6);
+  env.fields = {{"image", DType::kUint8, {4, 84, 84}}};
+  PolicyOptions policy;
+  policy.hidden = {512};
+  policy.activation = Activation::kRelu;
+  const std::vector<Encoder> encoders = choose_encoders("nature", env.fields, true);
+  set_encoders(env, encoders);
+  setup.model = make_model_spec(policy, env, encoders);
+  setup.learner.batch_size = static_cast<std::int64_t>(batch_size);
+  setup.learner.backend = "torch";
+  setup.t_old = kVersions / 10;
+  setup.window = kVersions;
+  return setup;
+}
+
 Batch made_up_batch(std::size_t size, const ModelSpec& model) {
   const DistributionSpec& distribution = model.distribution;
-  Batch b(size, {model.fields, distribution.dims()});
+  const auto burn_in = static_cast<std::size_t>(model.has_memory() ? model.options.burn_in : 0);
+  Batch b(size, {model.fields, distribution.dims(), true, model.state_size(), {}, burn_in, kSegment});
   RandomStream random(1);
   if (model.fields[0].raw) {
     for (std::uint8_t& v : b.observation<std::uint8_t>()) v = static_cast<std::uint8_t>(random.below(256));
@@ -80,6 +100,12 @@ Batch made_up_batch(std::size_t size, const ModelSpec& model) {
     b.stretches.push_back({at, length, false});
     const auto first = -static_cast<std::int64_t>(kSegment + random.below(kVersions - kSegment));
     for (std::size_t i = 0; i < length; ++i) b.version()[at + i] = first + static_cast<std::int64_t>(i);
+  }
+  if (!model.has_memory()) return b;
+  for (float& v : b.state()) v = static_cast<float>(random.normal());
+  for (std::size_t i = 0; i < b.stretches.size(); ++i) {
+    b.stretches[i].context_begin = b.rows() + i * burn_in;
+    b.stretches[i].context = burn_in;
   }
   return b;
 }

@@ -412,6 +412,11 @@ void add_suite(CLI::App& app, Chosen& chosen) {
   add_methods_and_regimes(c, a);
   c->add_option("--seed", a.seeds, "Run only this seed; may be repeated")->allow_extra_args(false);
   add_runner_options(c, a);
+  c->add_option("--device", a.device,
+                "Where runs are trained. cpu: each as a process. cuda: all together on an NVIDIA "
+                "card; see docs/cuda.md")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->excludes("--ray");
   c->add_flag("--dry-run", a.dry_run, "Print the runs, their state and the estimated time; create nothing");
 }
 

@@ -149,6 +149,7 @@ struct SuiteArguments {
   std::vector<std::string> tasks, methods, regimes;  // only these; empty: all
   std::vector<std::int64_t> seeds;
   int jobs = 0;  // runs at a time; 0: as many as there are cores
+  std::string device = "cpu";
   bool dry_run = false, retry = false, json = false, quiet = false, ray = false;
 };
 int suite(const SuiteArguments& arguments);

@@ -150,6 +150,7 @@ std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream ra
   check_backend(setup.learner);
   if (setup.learner.backend == "cpu64") return std::make_unique<CpuLearner<double>>(setup, random, pool);
   if (setup.learner.backend == "check") return std::make_unique<CheckLearner>(setup, random, pool);
+  if (setup.learner.backend == "torch" && setup.learner.device != "cpu") return make_cuda_learner(setup, random);
   if (setup.learner.backend == "torch") {
     return std::make_unique<CpuLearner<float>>(setup, random, pool, make_torch_policy);
   }

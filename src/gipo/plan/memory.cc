@@ -150,7 +150,8 @@ double MemoryNeed::total() const {
 MemoryNeed memory_need(const Plan& plan) { return Count(plan).make(); }
 
 void refuse_what_does_not_fit(const Plan& plan, const Origins& origins, const MemoryLimit& limit) {
-  if (runs_backend(plan.config.learner, "cuda")) check_card(plan.learner_setup());
+  const LearnerOptions& learner = plan.config.learner;
+  if (runs_backend(learner, "cuda") || learner.device != "cpu") check_card(plan.learner_setup());
   MemoryNeed need = memory_need(plan);
   const double total = need.total();
   if (total <= limit.available()) return;

@@ -1,6 +1,7 @@
 #include "gipo/study/suite_runner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +10,8 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
+#include "gipo/population/population.h"
+#include "gipo/population/prepare.h"
 #include "gipo/run/run_folder.h"
 
 namespace gipo {
@@ -41,7 +44,15 @@ bool in_use(const std::string& run_dir) {
 SuiteRunner::SuiteRunner(const Suite& suite, RunnerOptions options, RunnerHooks hooks)
     : suite_(suite), options_(options), hooks_(std::move(hooks)), views_(suite.runs.size()) {
   for (std::size_t i = 0; i < views_.size(); ++i) {
+    const Plan& plan = suite.runs[i].plan;
+    if (options_.engine) population::check_plan(plan);
     const RunStanding standing = look_at(suite.runs[i]);
+    if (options_.engine && standing.state == RunState::kStarted) {
+      throw Error(fmt::format(
+          "--device cuda: {} was begun on the processor and has a checkpoint, which a card cannot go on from: run the "
+          "suite without --device cuda, remove the folder, or give the suite another --out",
+          plan.run_dir));
+    }
     if (standing.state == RunState::kFinished) views_[i] = {RunView::State::kDone, 1, "", 0};
     if (standing.state == RunState::kFailed && !options_.retry) {
       views_[i] = {RunView::State::kFailed, 1, standing.why, 0};
@@ -61,6 +72,12 @@ bool SuiteRunner::run() {
   for (std::size_t i = 0; i < views_.size(); ++i) {
     if (views_[i].state == RunView::State::kDone) drop_checkpoints(i);  // of a session that died before it could
   }
+  if (!(options_.engine ? run_population() : run_processes())) return false;
+  write_file_atomic(suite_.out + "/results.json", results_json(suite_));
+  return true;
+}
+
+bool SuiteRunner::run_processes() {
   const auto jobs = static_cast<std::size_t>(options_.jobs > 0 ? options_.jobs : options_.launcher.room());
   std::vector<Child> children;
   while (true) {
@@ -79,8 +96,36 @@ bool SuiteRunner::run() {
       return false;
     }
   }
-  write_file_atomic(suite_.out + "/results.json", results_json(suite_));
   return true;
+}
+
+// A run of a card has no checkpoint: one that was interrupted begins anew.
+bool SuiteRunner::run_population() {
+  std::vector<std::size_t> waiting;
+  std::vector<const Plan*> plans;
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    if (views_[i].state != RunView::State::kWaiting) continue;
+    const std::string& folder = suite_.runs[i].plan.run_dir;
+    look_at(suite_.runs[i]).state == RunState::kFailed ? remove_run(folder) : remove_remnants(folder);
+    waiting.push_back(i);
+    plans.push_back(&suite_.runs[i].plan);
+    views_[i].state = RunView::State::kRunning;
+  }
+  population::PopulationHooks hooks;
+  hooks.seconds = options_.seconds;
+  hooks.wall_time = options_.wall_time;
+  hooks.signals = hooks_.signals;
+  hooks.progress = [&](std::size_t i, double fraction) {
+    views_[waiting[i]].fraction = fraction;
+    hooks_.tick(views_);
+  };
+  hooks.ended = [&](std::size_t i, const std::string& why) {
+    settle(waiting[i], why.empty() ? RunView::State::kDone : RunView::State::kFailed, why);
+  };
+  hooks.command = [&](std::size_t i) {
+    return fmt::format("gipo {}", fmt::join(suite_.runs[waiting[i]].arguments, " "));
+  };
+  return population::train_population(*options_.engine, plans, hooks);
 }
 
 void SuiteRunner::start(std::size_t i, std::vector<Child>& children) {

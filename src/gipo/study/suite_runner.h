@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "gipo/population/engine.h"
 #include "gipo/study/run_launcher.h"
 #include "gipo/study/suite_state.h"
 
@@ -20,8 +21,10 @@ struct RunView {
 
 struct RunnerOptions {
   RunLauncher& launcher;
-  int jobs = 0;        // runs at a time; 0: as many as the launcher has room for
-  bool retry = false;  // failed runs of an earlier session too
+  int jobs = 0;                                          // runs at a time; 0: as many as the launcher has room for
+  bool retry = false;                                    // failed runs of an earlier session too
+  population::Engine* engine = nullptr;                  // not null: what trains all runs, in this process
+  std::function<double()> seconds = {}, wall_time = {};  // for those: since some start, and since 1970
 };
 
 struct RunnerHooks {
@@ -30,8 +33,8 @@ struct RunnerHooks {
   std::function<void(std::size_t run, const RunView&)> ended;  // done or failed
 };
 
-// Runs a suite, each run a process of its own, until none is left. The suite's folder is locked against a second runner;
-// a run's folder is locked by the run. Runs die with this process, however that ends (RunLauncher), and whoever
+// Runs a suite, each run a process of its own or all of them as one population, until none is left. The suite's folder is
+// locked against a second runner; a run's folder is locked by the run. Runs die with this process, however that ends (RunLauncher), and whoever
 // starts the suite again goes on from their folders. A killed run is taken up again, a failed one reported. Used by one
 // thread.
 class SuiteRunner {
@@ -49,6 +52,8 @@ class SuiteRunner {
     std::size_t run;
   };
 
+  bool run_processes();
+  bool run_population();
   void start(std::size_t run, std::vector<Child>& children);
   void look_after(std::vector<Child>& children);
   void end(std::size_t run, const RunLauncher::End& end);

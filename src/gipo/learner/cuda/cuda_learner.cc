@@ -4,18 +4,18 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
-#include <optional>
+#include <map>
+#include <tuple>
 
 #include "gipo/core/error.h"
 #include "gipo/data/encode.h"
+#include "gipo/learner/cuda/card_networks.h"
 #include "gipo/learner/cuda/measure.h"
-#include "gipo/learner/cuda/memory.h"
-#include "gipo/learner/cuda/network.h"
-#include "gipo/learner/cuda/staging.h"
+#include "gipo/learner/device_memory.h"
 #include "gipo/learner/learner_book.h"
 #include "gipo/objective/surrogate.h"
-#include "gipo/policy/mlp_policy.h"
 
 namespace gipo {
 namespace {
@@ -28,9 +28,15 @@ constexpr int kMostGaussians = 1600;  // their derivatives of a block of rows mu
 // Parameters are taken four at a time, each part from a place of its own.
 std::size_t padded(std::size_t size) { return (size + 3) / 4 * 4; }
 
-// What an update computes of the policy.
-enum class Kind { kAll, kRatios, kValuesAlone };
-constexpr std::array kKinds = {Kind::kAll, Kind::kRatios, Kind::kValuesAlone};
+// Which card: the one that learner.device names, or the first.
+int card_of(const LearnerOptions& options) {
+  int card = 0;
+  const std::size_t colon = options.device.find(':');
+  if (colon != std::string::npos) {
+    std::from_chars(options.device.data() + colon + 1, options.device.data() + options.device.size(), card);
+  }
+  return card;
+}
 
 // stage: pinned memory -> card, on a stream of its own
 // begin_update: one graph: forward, ratios, advantages, multipliers, backward, norm, AdamW; its figures go to pinned memory
@@ -38,7 +44,10 @@ constexpr std::array kKinds = {Kind::kAll, Kind::kRatios, Kind::kValuesAlone};
 class CudaLearner final : public Learner {
  public:
   CudaLearner(const LearnerSetup& setup, RandomStream random);
-  ~CudaLearner() override { cudaDeviceSynchronize(); }
+  ~CudaLearner() override {
+    cudaSetDevice(card_);
+    cudaDeviceSynchronize();
+  }
 
   void stage(const Batch& batch) override;
   void begin_update(const UpdateContext& context) override;
@@ -65,12 +74,13 @@ class CudaLearner final : public Learner {
 
   LossArrays loss_arrays(const Staging& staging) const;
   LossOptions loss_options(Kind kind) const;
-  void capture(Kind kind, const Staging& staging);
-  void put_forward(Kind kind, const Staging& staging);
-  void put_backward(Kind kind, const Staging& staging, const LossArrays& arrays);
+  NetworkPlaces network_places();
+  void put_update(Kind kind, const Staging& staging);
+  void run_update(Kind kind);
   void make_gradient_blocks();
   Kind kind_of(bool diagnose) const;
 
+  void use_card() const { check(cudaSetDevice(card_), "the card"); }  // by this thread
   void wait() const;  // for the last update, and takes over what it reports
   void take_report();
   void upload();
@@ -79,11 +89,11 @@ class CudaLearner final : public Learner {
   void compute_diagnostics();
 
   LearnerSetup setup_;
+  int card_;
   Surrogate surrogate_;
-  MlpShapes shapes_;
   std::vector<TensorSlice> policy_tensors_, critic_tensors_;
   std::size_t policy_size_, critic_base_, size_;  // in the flat buffers
-  int n_, rows_;                                  // of a batch; with what follows each stretch
+  int n_;                                         // of a batch
   bool per_dimension_;
   LearnerBook book_;
   Flat host_;
@@ -93,17 +103,16 @@ class CudaLearner final : public Learner {
   Diagnostics diagnostics_;
 
   Stream stream_, copy_stream_, weight_stream_;
-  Network policy_, critic_;
-  std::optional<Network> average_;
   std::array<std::unique_ptr<Staging>, kBuffers> staging_;
   int next_ = 0;                   // the buffer of the next batch
   const Batch* staged_ = nullptr;  // and that batch
-  std::array<std::array<Graph, kBuffers>, kKinds.size()> graphs_;
 
   CardArray<float> parameters_, gradient_, first_, second_, average_policy_;
   CardArray<Head> heads_;
   CardArray<float> norm_, head_entropy_, average_norm_, entropy_, proximal_, joint_, ratio_, trust_, importance_;
   CardArray<float> advantage_, target_, ratio_advantage_, multiplier_, d_log_prob_, d_value_, d_outputs_, d_log_std_;
+  std::unique_ptr<CardNetworks> networks_;
+  std::map<std::tuple<Kind, int, std::size_t>, std::function<void()>> updates_;  // by what, buffer, shape of the batch
   CardArray<Figures> figures_;
   CardArray<GradientBlock> blocks_;
   int policy_blocks_ = 0, block_count_ = 0;
@@ -127,22 +136,17 @@ std::size_t ratios_of(const LearnerSetup& setup) {
 
 CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
     : setup_(setup),
+      card_((check(cudaSetDevice(card_of(setup.learner)), "the card"), card_of(setup.learner))),
       surrogate_(setup.surrogate),
-      shapes_(mlp_shapes(setup.model)),
       policy_tensors_(tensors_of(setup.model, Part::kPolicy)),
       critic_tensors_(tensors_of(setup.model, Part::kCritic)),
       policy_size_(values_of(policy_tensors_)),
       critic_base_(padded(policy_size_)),
       size_(critic_base_ + padded(values_of(critic_tensors_))),
       n_(static_cast<int>(setup.learner.batch_size)),
-      rows_(setup.advantage.mode == AdvantageMode::kStored ? n_ : 2 * n_),
       per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
       book_(setup),
-      policy_(shapes_.policy, shapes_.shared > 0 ? rows_ : n_, n_, shapes_.shared - 1,
-              shapes_.shared > 0 ? static_cast<int>(setup.model.privileged) : 0),
-      critic_(shapes_.critic, rows_, n_),
       diagnosed_(setup) {
-  prepare_products();
   prepare_loss();
   for (auto* flat : {&host_.parameters, &host_.first, &host_.second}) flat->resize(size_);
   const std::span<float> flat(host_.parameters);
@@ -158,7 +162,6 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
   }
   if (keeps_average(setup))
     host_.average.assign(flat.begin(), flat.begin() + static_cast<std::ptrdiff_t>(critic_base_));
-  if (looks_at_average(setup)) average_.emplace(shapes_.policy, n_, 0);
 
   const DistributionSpec& distribution = setup.model.distribution;
   const auto n = static_cast<std::size_t>(n_), dims = distribution.dims(), m = ratios_of(setup);
@@ -167,7 +170,7 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
   for (auto* v : {&norm_, &head_entropy_, &d_log_prob_}) *v = CardArray<float>(n * dims);
   for (auto* v : {&entropy_, &proximal_, &joint_, &advantage_, &target_, &d_value_}) *v = CardArray<float>(n);
   for (auto* v : {&ratio_, &ratio_advantage_, &multiplier_}) *v = CardArray<float>(m);
-  if (average_) average_norm_ = CardArray<float>(n * dims);
+  if (looks_at_average(setup)) average_norm_ = CardArray<float>(n * dims);
   if (surrogate_.centred()) {
     for (auto* v : {&trust_, &importance_}) *v = CardArray<float>(m);
   }
@@ -190,29 +193,34 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
     extra += choices == 0;
   }
   check(cudaMemcpy(heads_.data(), heads.data(), dims * sizeof(Head), cudaMemcpyHostToDevice), "a copy");
+  networks_ =
+      (setup.learner.backend == "torch" ? make_torch_networks : make_mlp_networks)(setup_, network_places(), stream_);
   make_gradient_blocks();
   for (auto& staging : staging_) staging = std::make_unique<Staging>(setup_, surrogate_.reads_age());
-  for (const Kind kind : kKinds) {
-    if (kind != Kind::kAll && setup.learner.policy_every == 1) continue;
-    for (int b = 0; b < kBuffers; ++b) {
-      Graph& graph = graphs_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(b)];
-      graph.begin(stream_);
-      capture(kind, *staging_[static_cast<std::size_t>(b)]);
-      graph.end(stream_);
-    }
-  }
   upload();
 }
 
+NetworkPlaces CudaLearner::network_places() {
+  NetworkPlaces p;
+  p.policy = parameters_.data();
+  p.critic = parameters_.data() + critic_base_;
+  if (looks_at_average(setup_)) p.average = average_policy_.data();
+  p.policy_gradient = gradient_.data();
+  p.critic_gradient = gradient_.data() + critic_base_;
+  p.d_outputs = d_outputs_.data();
+  p.d_value = d_value_.data();
+  return p;
+}
+
 void CudaLearner::make_gradient_blocks() {
-  std::vector<GradientPart> parts;
-  policy_.gradient_parts(0, false, parts);
+  std::vector<GradientPart> parts, critic;
+  networks_->gradient_parts(static_cast<int>(critic_base_), parts, critic);
   const auto extras = static_cast<int>(setup_.model.distribution.extra_parameters());
   if (extras > 0) {
     parts.push_back({d_log_std_.data(), static_cast<std::size_t>(extras), static_cast<int>(policy_size_) - extras,
                      extras, row_blocks(n_), false});
   }
-  critic_.gradient_parts(static_cast<int>(critic_base_), true, parts);
+  parts.insert(parts.end(), critic.begin(), critic.end());
   std::vector<GradientBlock> blocks;
   for (const GradientPart& part : parts) {
     const int size = part.splits >= kManySplits ? kWideSumsPerBlock : kSumsPerBlock;
@@ -233,13 +241,13 @@ LossArrays CudaLearner::loss_arrays(const Staging& s) const {
   LossArrays a{};
   a.header = s.header();
   a.heads = heads_.data();
-  a.outputs = policy_.outputs();
+  a.outputs = networks_->outputs();
   a.log_std = parameters_.data() + network;
-  if (average_) {
-    a.average_outputs = average_->outputs();
+  if (networks_->average_outputs()) {
+    a.average_outputs = networks_->average_outputs();
     a.average_log_std = average_policy_.data() + network;
   }
-  a.values = critic_.outputs();
+  a.values = networks_->values();
   a.action = s.action();
   a.behaviour = s.behaviour();
   a.reward = s.reward();
@@ -303,14 +311,14 @@ LossOptions CudaLearner::loss_options(Kind kind) const {
   return o;
 }
 
-void CudaLearner::capture(Kind kind, const Staging& staging) {
+void CudaLearner::put_update(Kind kind, const Staging& staging) {
   const LossArrays arrays = loss_arrays(staging);
   const LossOptions options = loss_options(kind);
-  put_forward(kind, staging);
+  networks_->forward(kind, staging);
   if (options.ratios_due) evaluate_rows(arrays, options, stream_);
   compute_loss(arrays, options, stream_);
   if (kind == Kind::kAll) output_gradient(arrays, options, stream_);
-  put_backward(kind, staging, arrays);
+  networks_->backward(kind, staging);
 
   const LearnerOptions& l = setup_.learner;
   const bool policy = kind == Kind::kAll;
@@ -347,67 +355,19 @@ void CudaLearner::capture(Kind kind, const Staging& staging) {
   step_weights(a, o, stream_);
 }
 
-// Layers of different networks that wait for the same are one launch: the critic's first waits for those it shares.
-void CudaLearner::put_forward(Kind kind, const Staging& staging) {
-  const auto shared = static_cast<int>(shapes_.shared), width = static_cast<int>(setup_.model.observation_size);
-  const int* rows = setup_.advantage.mode == AdvantageMode::kStored ? nullptr : &staging.header()->rows;
-  const auto privileged = static_cast<int>(setup_.model.privileged);
-  const bool policy = kind != Kind::kValuesAlone;
-  const float *observation = staging.observation(), *parameters = parameters_.data();
-  for (int level = 0; level < std::max(policy_.layers(), shared + critic_.layers()); ++level) {
-    std::vector<Product> products;
-    std::vector<NormLayer> norms;
-    const auto add = [&](const Network& net, int layer, const float* weights, const float* x, int ldx, int most,
-                         const int* on_card) {
-      if (layer > 0) x = net.output(layer - 1), ldx = net.stride(layer - 1);
-      products.push_back(net.forward(layer, weights, x, ldx, most, on_card));
-      if (net.has_norm(layer)) norms.push_back(net.norm(layer, weights, most, on_card));
-    };
-    if (level < policy_.layers() && (policy || level < shared)) {
-      add(policy_, level, parameters, observation, width, level < shared ? rows_ : n_, level < shared ? rows : nullptr);
-    }
-    if (average_ && policy && level < policy_.layers()) {
-      add(*average_, level, average_policy_.data(), observation, width, n_, nullptr);
-    }
-    if (const int layer = level - shared; layer >= 0 && layer < critic_.layers()) {
-      const float* seen = shared > 0 ? policy_.output(shared - 1) : observation;
-      add(critic_, layer, parameters + critic_base_, seen, shared > 0 ? policy_.stride(shared - 1) : width, rows_,
-          rows);
-    }
-    run_products(launch_of(products), setup_.learner.products, stream_);
-    run_norms(norms, stream_);
-    if (shared > 0 && level == shared - 1 && privileged > 0) {
-      // What the critic alone sees stands behind the features.
-      const int stride = policy_.stride(shared - 1);
-      copy_columns(observation + width - privileged, width, policy_.output(shared - 1) + stride - privileged, stride,
-                   privileged, rows_, stream_);
-    }
+// Recorded at the first time that it is needed.
+void CudaLearner::run_update(Kind kind) {
+  const Staging& staging = *staging_[static_cast<std::size_t>(next_)];
+  std::function<void()>& update = updates_[{kind, next_, networks_->shape_of(staging)}];
+  if (!update) {
+    update = networks_->record(kind, staging, [this, kind, &staging] { put_update(kind, staging); });
   }
-}
-
-void CudaLearner::put_backward(Kind kind, const Staging& staging, const LossArrays& arrays) {
-  const auto shared = static_cast<int>(shapes_.shared), width = static_cast<int>(setup_.model.observation_size);
-  const float* parameters = parameters_.data();
-  for (int level = 0; level < std::max(policy_.layers(), critic_.layers()); ++level) {
-    std::vector<Product> products;
-    std::vector<NormLayer> norms;
-    const auto add = [&](const Network& net, const float* weights, const float* x, int ldx, const float* d_output) {
-      const int layer = net.layers() - 1 - level;
-      if (layer < 0) return;
-      if (layer > 0) x = net.output(layer - 1), ldx = net.stride(layer - 1);
-      net.backward(layer, weights, x, ldx, level == 0 ? d_output : nullptr, products);
-      if (layer > 0 && net.has_norm(layer - 1)) norms.push_back(net.norm_backward(layer - 1, weights));
-    };
-    if (kind == Kind::kAll) add(policy_, parameters, staging.observation(), width, arrays.d_outputs);
-    add(critic_, parameters + critic_base_, shared > 0 ? policy_.output(shared - 1) : staging.observation(),
-        shared > 0 ? policy_.stride(shared - 1) : width, arrays.d_value);
-    run_products(launch_of(products), setup_.learner.products, stream_);
-    run_norms_backward(norms, stream_);
-  }
+  update();
 }
 
 void CudaLearner::stage(const Batch& batch) {
   GIPO_CHECK(batch.size == static_cast<std::size_t>(n_));
+  use_card();
   const double factor = schedule_factor(setup_.learner, book_.version);
   staged_ = &batch;
   staging_[static_cast<std::size_t>(next_)]->put(
@@ -422,6 +382,7 @@ Kind CudaLearner::kind_of(bool diagnose) const {
 void CudaLearner::begin_update(const UpdateContext& context) {
   GIPO_CHECK(staged_ != nullptr);
   const Batch& batch = *std::exchange(staged_, nullptr);
+  use_card();
   upload();
   book_.record_gaps(batch);
   const double factor = schedule_factor(setup_.learner, book_.version);
@@ -429,7 +390,7 @@ void CudaLearner::begin_update(const UpdateContext& context) {
   Staging& staging = *staging_[static_cast<std::size_t>(next_)];
   staging.copied().hold_back(stream_);
   fetched_event_.hold_back(stream_);  // the weights that it changes may still be on their way
-  graphs_[static_cast<std::size_t>(kind)][static_cast<std::size_t>(next_)].run(stream_);
+  run_update(kind);
   next_ = (next_ + 1) % kBuffers;
   ++book_.version;
   policy_due_ = kind == Kind::kAll;
@@ -532,6 +493,7 @@ std::int64_t CudaLearner::skipped_updates() const {
 }
 
 void CudaLearner::copy_weights(Weights& out) const {
+  use_card();
   const_cast<CudaLearner*>(this)->upload();
   fetch_weights();
   fetched_event_.wait();
@@ -579,6 +541,7 @@ void CudaLearner::upload() {
 }
 
 void CudaLearner::download() {
+  use_card();
   upload();
   wait();
   const auto copy = [](std::vector<float>& to, const CardArray<float>& from) {
@@ -634,23 +597,20 @@ void CudaLearner::load_rest(ByteReader& in) {
 double CudaLearner::seconds_of_update(const Batch& batch) {
   update(batch, {});
   const int last = (next_ + kBuffers - 1) % kBuffers;
-  const Graph& graph = graphs_[static_cast<std::size_t>(Kind::kAll)][static_cast<std::size_t>(last)];
-  return median_seconds(stream_, 100, [&] { graph.run(stream_); });
+  const Staging& staging = *staging_[static_cast<std::size_t>(last)];
+  const std::function<void()>& again = updates_.at({Kind::kAll, last, networks_->shape_of(staging)});
+  return median_seconds(stream_, 100, again);
 }
 
 // What the arrays of a learner take of the card: networks, flat buffers, batches.
 double card_bytes(const LearnerSetup& setup) {
-  const MlpShapes shapes = mlp_shapes(setup.model);
-  const auto n = static_cast<int>(setup.learner.batch_size);
-  const int rows = setup.advantage.mode == AdvantageMode::kStored ? n : 2 * n;
   const auto parameters =
       static_cast<double>(parameter_count(setup.model, Part::kPolicy) + parameter_count(setup.model, Part::kCritic));
   const DistributionSpec& d = setup.model.distribution;
-  double bytes = network_bytes(shapes.policy, shapes.shared > 0 ? rows : n, n) + network_bytes(shapes.critic, rows, n) +
-                 4 * parameters * (keeps_average(setup) ? 5 : 4);
-  if (looks_at_average(setup)) bytes += network_bytes(shapes.policy, n, 0);
-  bytes += 4.0 * n * static_cast<double>(d.outputs() + 12 * d.dims() + 8);
-  return bytes + kBuffers * static_cast<double>(staging_bytes(setup));
+  return (setup.learner.backend == "torch" ? torch_device_bytes(setup) : mlp_bytes(setup)) +
+         4 * parameters * (keeps_average(setup) ? 5 : 4) +
+         4.0 * static_cast<double>(setup.learner.batch_size) * static_cast<double>(d.outputs() + 12 * d.dims() + 8) +
+         kBuffers * static_cast<double>(staging_bytes(setup));
 }
 
 }  // namespace
@@ -666,49 +626,35 @@ double card_update(const LearnerSetup& setup, const Batch& batch) {
 }
 
 void check_card(const LearnerSetup& setup) {
-  constexpr const char* kOthers = "learner.backend = cpu needs none";
-  if (setup.model.needs_torch()) {
+  const bool torch = setup.learner.backend == "torch";
+  const std::string place = torch ? fmt::format("learner.device = {}", setup.learner.device) : "learner.backend = cuda";
+  const char* const others = torch ? "learner.device = cpu needs none" : "learner.backend = cpu needs none";
+  if (setup.model.needs_torch() && !torch) {
     throw Error(
         "learner.backend = cuda has neither encoders for images (policy.encoder) nor policies with a memory "
         "(policy.memory): use learner.backend = torch");
   }
   if (setup.model.distribution.extra_parameters() > kMostGaussians) {
-    throw Error(
-        fmt::format("learner.backend = cuda takes at most {} continuous action dimensions, and the task has {}: "
-                    "use learner.backend = cpu",
-                    kMostGaussians, setup.model.distribution.extra_parameters()));
+    throw Error(fmt::format("{} takes at most {} continuous action dimensions, and the task has {}: use {}", place,
+                            kMostGaussians, setup.model.distribution.extra_parameters(),
+                            torch ? "learner.device = cpu" : "learner.backend = cpu"));
   }
   const double entries =
       static_cast<double>(setup.learner.batch_size) * 2 *
       static_cast<double>(std::max(setup.model.distribution.outputs(), setup.model.observation_size));
   if (entries > 2e9 ||
       parameter_count(setup.model, Part::kPolicy) + parameter_count(setup.model, Part::kCritic) > 1u << 30) {
-    throw Error(
-        fmt::format("learner.backend = cuda: learner.batch_size = {} is too large for these networks; the largest "
-                    "arrays may have 2e9 numbers, and the networks 1e9 parameters",
-                    setup.learner.batch_size));
-  }
-  int cards = 0;
-  if (const cudaError_t found = cudaGetDeviceCount(&cards); found != cudaSuccess || cards == 0) {
-    cudaGetLastError();
-    throw Error(fmt::format("learner.backend = cuda: no card can be used ({}); {}",
-                            found == cudaSuccess ? "none is there" : cudaGetErrorString(found), kOthers));
-  }
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, 0), "the card");
-  if (properties.major < 9) {
-    throw Error(fmt::format("learner.backend = cuda: {} has compute capability {}.{}, and 9.0 or newer is needed; {}",
-                            properties.name, properties.major, properties.minor, kOthers));
-  }
-  std::size_t free = 0, total = 0;
-  cuda::check(cudaMemGetInfo(&free, &total), "the card");
-  const double needed = card_bytes(setup);
-  if (needed > static_cast<double>(free)) {
     throw Error(fmt::format(
-        "learner.backend = cuda: a batch of {} with these networks takes {:.1f} GB of the card's "
-        "memory, and {:.1f} of {:.1f} GB are free: lower learner.batch_size or policy.hidden",
-        setup.learner.batch_size, needed / 1e9, static_cast<double>(free) / 1e9, static_cast<double>(total) / 1e9));
+        "{}: learner.batch_size = {} is too large for these networks; the largest arrays may have 2e9 numbers, and the "
+        "networks 1e9 parameters",
+        place, setup.learner.batch_size));
   }
+  const int card = card_of(setup.learner);
+  cuda::check_card_usable(card, place, others);
+  std::size_t free = 0, total = 0;
+  cuda::check(cudaSetDevice(card), "the card");
+  cuda::check(cudaMemGetInfo(&free, &total), "the card");
+  refuse_what_the_device_lacks(setup, place, card_bytes, static_cast<double>(free), static_cast<double>(total));
 }
 
 std::string cuda_version() { return fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10); }

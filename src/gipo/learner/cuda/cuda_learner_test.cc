@@ -13,6 +13,7 @@
 #include "gipo/io/bytes.h"
 #include "gipo/learner/check_learner.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/policy/torch_policy.h"
 
 namespace gipo {
 namespace {
@@ -325,6 +326,69 @@ TEST(CudaLearner, FiguresAndDiagnosticsAreThoseOfTheCpu) {
       if (std::isnan(wanted)) continue;
       EXPECT_NEAR(figures[1][k].second, wanted, 1e-3 * std::max(1.0, std::abs(wanted)))
           << kind.name << ", " << figures[0][k].first;
+    }
+  }
+}
+
+// libtorch's networks, with a CNN, with shared layers and with a memory, against the same on the processor.
+TEST(CudaLearner, OfLibtorchIsNearTheCpuAndGoesOnFromItsState) {
+  if (torch_cuda_devices().empty()) GTEST_SKIP() << "libtorch has no CUDA device here";
+  std::vector<std::pair<std::string, LearnerSetup>> cases = {{"nature", made_up_images(64)}};
+  for (const std::int64_t shared : {0, 1}) {
+    PolicyOptions policy{.hidden = {32, 32}, .shared = shared};
+    cases.emplace_back("vectors", setup_for(kinds()[4], policy, 64));
+    for (const auto& [memory, word] : kWords<Memory>) {
+      if (memory == Memory::kNone) continue;
+      policy.memory = memory;
+      policy.burn_in = 3;
+      cases.emplace_back(word, setup_for(kinds()[0], policy, 64));
+    }
+  }
+  for (auto& [name, setup] : cases) {
+    setup.learner.backend = "torch";
+    setup.surrogate.centre = Centre::kProximal;
+    setup.learner.proximal_coef = 0.1;
+    setup.learner.policy_every = 2;
+    ThreadPool pool(1);
+    const auto here = make_learner(setup, RandomStream(3), pool);
+    setup.learner.device = "cuda";
+    const auto there = make_learner(setup, RandomStream(3), pool);
+    EXPECT_EQ(bytes(*here), bytes(*there)) << name;
+    Batch batch = made_up_batch(64, setup.model);
+    for (int i = 0; i < 6; ++i) {
+      const std::string state = bytes(*here);
+      ByteReader in(state);
+      there->load(in);
+      EXPECT_EQ(bytes(*there), state) << name;
+      if (i == 3 && !setup.model.has_memory()) {  // other shapes
+        batch.stretches.clear();
+        for (std::size_t at = 0; at < 64; ++at) batch.stretches.push_back({at, 1, at % 2 == 0});
+      }
+      here->update(batch, {0, true});
+      there->update(batch, {0, true});
+      EXPECT_FALSE(there->figures().skipped) << name;
+      const auto a = here->gradients(), b = there->gradients();
+      ASSERT_EQ(a.size(), b.size()) << name;
+      double difference = 0, size = 0;
+      for (std::size_t t = 0; t < a.size(); ++t) {
+        for (std::size_t k = 0; k < a[t].second.size(); ++k) {
+          difference += std::pow(a[t].second[k] - b[t].second[k], 2);
+          size += std::pow(a[t].second[k], 2);
+        }
+      }
+      EXPECT_LT(std::sqrt(difference / size), 3e-2) << name << ' ' << i;
+      EXPECT_NEAR(there->figures().value_loss, here->figures().value_loss,
+                  2e-2 * std::max(1.0, here->figures().value_loss))
+          << name;
+      Weights one, other;
+      here->copy_weights(one);
+      there->copy_weights(other);
+      double moved = 0, apart = 0;
+      for (std::size_t k = 0; k < one.critic.size(); ++k) {
+        apart += std::pow(one.critic[k] - other.critic[k], 2);
+        moved += std::pow(one.critic[k], 2);
+      }
+      EXPECT_LT(std::sqrt(apart / moved), 1e-2) << name;
     }
   }
 }

@@ -8,12 +8,35 @@ namespace gipo::cuda {
 
 void check(cudaError_t result, const char* what) {
   if (result == cudaSuccess) return;
-  throw RunError(fmt::format("learner.backend = cuda: {}: {}", what, cudaGetErrorString(result)));
+  throw RunError(fmt::format("CUDA device: {}: {}", what, cudaGetErrorString(result)));
+}
+
+void check_card_usable(int card, const std::string& wanted_by, const char* others) {
+  int cards = 0;
+  if (const cudaError_t found = cudaGetDeviceCount(&cards); found != cudaSuccess || cards == 0) {
+    cudaGetLastError();
+    throw Error(fmt::format("{}: no card can be used ({}); {}", wanted_by,
+                            found == cudaSuccess ? "none is there" : cudaGetErrorString(found), others));
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, card), "its properties");
+  if (properties.major < 9) {
+    throw Error(fmt::format("{}: {} has compute capability {}.{}, and 9.0 or newer is needed; {}", wanted_by,
+                            properties.name, properties.major, properties.minor, others));
+  }
 }
 
 void* allocate_on_card(std::size_t bytes) {
   void* memory = nullptr;
-  check(cudaMalloc(&memory, bytes), "memory of the card");
+  if (const cudaError_t made = cudaMalloc(&memory, bytes); made != cudaSuccess) {
+    cudaGetLastError();
+    std::size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw RunError(fmt::format(
+        "CUDA device: {}: {:.1f} MB were asked for, and {:.1f} of {:.1f} MB are free: lower learner.batch_size",
+        cudaGetErrorString(made), static_cast<double>(bytes) / 1e6, static_cast<double>(free) / 1e6,
+        static_cast<double>(total) / 1e6));
+  }
   check(cudaMemset(memory, 0, bytes), "memory of the card");
   return memory;
 }

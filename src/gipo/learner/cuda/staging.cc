@@ -7,8 +7,7 @@
 
 namespace gipo::cuda {
 
-// The observations last: of the rows behind the stretches only those that are there are copied.
-Staging::Places Staging::places_of(const LearnerSetup& setup) {
+Staging::Places Staging::places_of(const LearnerSetup& setup, std::size_t rows) {
   const auto n = static_cast<std::size_t>(setup.learner.batch_size), dims = setup.model.distribution.dims();
   const bool stored = setup.advantage.mode == AdvantageMode::kStored;
   const std::size_t masks = setup.model.distribution.masked ? setup.model.distribution.mask_size() : 0;
@@ -28,15 +27,20 @@ Staging::Places Staging::places_of(const LearnerSetup& setup) {
   p.advantage = place(stored ? n * sizeof(float) : 0);
   p.target = place(stored ? n * sizeof(float) : 0);
   p.mask = place(n * masks);
-  p.observation = place((stored ? n : 2 * n) * setup.model.observation_size * sizeof(float));
+  p.state = place(n * setup.model.state_size() * sizeof(float));
+  p.observation = place(rows * setup.model.observation_size * sizeof(float));
+  for (const Field& field : setup.model.fields) p.raw.push_back(place(field.raw ? rows * field.bytes() : 0));
   p.end = end;
   return p;
 }
 
-std::size_t staging_bytes(const LearnerSetup& setup) { return Staging::places_of(setup).end; }
+std::size_t staging_bytes(const LearnerSetup& setup) {
+  const auto n = static_cast<std::size_t>(setup.learner.batch_size);
+  return Staging::places_of(setup, setup.advantage.mode == AdvantageMode::kStored ? n : 2 * n).end;
+}
 
 Staging::Staging(const LearnerSetup& setup, bool reads_gaps)
-    : fields_(setup.model.fields),
+    : setup_(setup),
       n_(static_cast<std::size_t>(setup.learner.batch_size)),
       observation_size_(setup.model.observation_size),
       mask_size_(setup.model.distribution.masked ? setup.model.distribution.mask_size() : 0),
@@ -44,15 +48,38 @@ Staging::Staging(const LearnerSetup& setup, bool reads_gaps)
       plain_(is_plain(setup.model.fields)),
       stored_(setup.advantage.mode == AdvantageMode::kStored),
       reads_gaps_(reads_gaps),
-      places_(places_of(setup)),
-      pinned_(places_.end),
-      card_(places_.end),
-      columns_(fields_.size()),
-      encoded_(plain_ ? 0 : (stored_ ? n_ : 2 * n_) * observation_size_) {}
+      columns_(setup.model.fields.size()) {
+  make_room(stored_ ? n_ : 2 * n_);
+}
+
+// Contexts alone need more of it later: graphs, which know places, are of policies without memory.
+void Staging::make_room(std::size_t rows) {
+  if (used_) used_->wait();
+  room_ = rows;
+  places_ = places_of(setup_, rows);
+  pinned_ = PinnedArray<std::byte>(places_.end);
+  card_ = CardArray<std::byte>(places_.end);
+  encoded_.resize(plain_ ? 0 : rows * observation_size_);
+}
+
+std::vector<const std::byte*> Staging::raw() const {
+  std::vector<const std::byte*> all;
+  for (const std::size_t place : places_.raw) all.push_back(at<std::byte>(place));
+  return all;
+}
+
+void Staging::copy(std::size_t begin, std::size_t bytes, cudaStream_t stream) const {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(card_.data() + begin, pinned_.data() + begin, bytes, cudaMemcpyHostToDevice, stream),
+        "a batch");
+}
 
 void Staging::put(const Batch& batch, const LearnerBook& book, const Rates& rates, cudaStream_t stream) {
   copied_.wait();  // the last copy from here; long since over
-  const std::size_t rows = stored_ ? batch.size : batch.rows();
+  const std::size_t rows = rows_ = stored_ ? batch.size : batch.rows();
+  std::size_t all = rows;
+  for (const Stretch& s : batch.stretches) all = std::max(all, s.context_begin + s.context);
+  if (all > room_) make_room(all + all / 4);
   auto& header = *on_host<BatchHeader>(0);
   header = {static_cast<int>(rows), static_cast<int>(batch.stretches.size()), rates.policy, rates.value};
   std::ranges::copy(batch.action(), on_host<float>(places_.action));
@@ -76,17 +103,35 @@ void Staging::put(const Batch& batch, const LearnerBook& book, const Rates& rate
     const auto* mask = reinterpret_cast<const std::uint8_t*>(columns_[mask_field_]);
     std::copy_n(mask, n_ * mask_size_, on_host<std::uint8_t>(places_.mask));
   }
-  const float* floats = reinterpret_cast<const float*>(columns_[0]);
-  if (!plain_) {
-    encode(fields_, columns_, rows, encoded_.data());
-    floats = encoded_.data();
+  if (setup_.model.has_memory()) {
+    sequences_.clear();
+    for (const Stretch& s : batch.stretches) {
+      sequences_.push_back({s.begin, s.length, batch.size + sequences_.size(), s.context_begin, s.context});
+    }
+    std::copy_n(batch.state().data(), sequences_.size() * setup_.model.state_size(), on_host<float>(places_.state));
   }
-  book.scale.apply<float>({floats, rows * observation_size_}, on_host<float>(places_.observation));
-
   if (used_) used_->hold_back(stream);
-  const std::size_t bytes = places_.observation + rows * observation_size_ * sizeof(float);
-  check(cudaMemcpyAsync(card_.data(), pinned_.data(), bytes, cudaMemcpyHostToDevice, stream), "a batch");
+  copy(0, places_.observation, stream);
+  put_observations(book, all, stream);
   copied_.record(stream);
+}
+
+void Staging::put_observations(const LearnerBook& book, std::size_t rows, cudaStream_t stream) {
+  const Fields& fields = setup_.model.fields;
+  if (observation_size_ > 0) {
+    const float* floats = reinterpret_cast<const float*>(columns_[0]);
+    if (!plain_) {
+      encode(fields, columns_, rows, encoded_.data());
+      floats = encoded_.data();
+    }
+    book.scale.apply<float>({floats, rows * observation_size_}, on_host<float>(places_.observation));
+    copy(places_.observation, rows * observation_size_ * sizeof(float), stream);
+  }
+  for (std::size_t f = 0; f < fields.size(); ++f) {
+    if (!fields[f].raw) continue;
+    std::copy_n(columns_[f], rows * fields[f].bytes(), on_host<std::byte>(places_.raw[f]));
+    copy(places_.raw[f], rows * fields[f].bytes(), stream);
+  }
 }
 
 }  // namespace gipo::cuda

@@ -5,39 +5,49 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include <mutex>
+#include <deque>
 
 namespace gipo {
 namespace {
 
-constexpr int kWarmUps = 3;
-
-class CudaGraph final : public TorchGraph {
- public:
-  explicit CudaGraph(const std::function<void()>& work) {
-    // One at a time; all on one stream, as gradients run on that of their forward.
-    static std::mutex mutex;
-    static const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
-    const std::lock_guard lock(mutex);
-    c10::cuda::getCurrentCUDAStream().synchronize();
-    const c10::cuda::CUDAStreamGuard guard(stream);
-    for (int i = 0; i < kWarmUps; ++i) work();
-    stream.synchronize();
-    graph_.capture_begin({0, 0}, cudaStreamCaptureModeRelaxed);
-    work();
-    graph_.capture_end();
-  }
-
-  void replay() override { graph_.replay(); }
-
- private:
-  at::cuda::CUDAGraph graph_;
-};
+c10::cuda::CUDAStream stream_of(void* stream, int device) {
+  return c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), static_cast<c10::DeviceIndex>(device));
+}
 
 }  // namespace
 
-std::unique_ptr<TorchGraph> record_graph(const std::function<void()>& work) {
-  return std::make_unique<CudaGraph>(work);
+struct OnStream::Guard {
+  explicit Guard(c10::cuda::CUDAStream stream) : guard(stream) {}
+  c10::cuda::CUDAStreamGuard guard;
+};
+
+OnStream::OnStream(void* stream, int device) {
+  if (stream) guard_ = std::make_unique<Guard>(stream_of(stream, device));
+}
+OnStream::~OnStream() = default;
+
+struct TorchGraphs::Recorded {
+  c10::cuda::CUDAStream stream;
+  std::deque<at::cuda::CUDAGraph> graphs;
+};
+
+TorchGraphs::TorchGraphs(void* stream, int device)
+    : recorded_(std::make_unique<Recorded>(Recorded{stream_of(stream, device), {}})) {}
+TorchGraphs::~TorchGraphs() = default;
+
+std::function<void()> TorchGraphs::record(const std::function<void()>& work) {
+  const c10::cuda::CUDAStreamGuard guard(recorded_->stream);
+  recorded_->stream.synchronize();
+  const at::cuda::MempoolId_t pool =
+      recorded_->graphs.empty() ? at::cuda::MempoolId_t{0, 0} : recorded_->graphs.front().pool();
+  at::cuda::CUDAGraph& graph = recorded_->graphs.emplace_back();
+  graph.capture_begin(pool, cudaStreamCaptureModeRelaxed);  // gradients are put there by a thread of libtorch's
+  work();
+  graph.capture_end();
+  return [this, &graph] {
+    const c10::cuda::CUDAStreamGuard on(recorded_->stream);
+    graph.replay();
+  };
 }
 
 std::vector<std::string> graph_devices() {
@@ -46,6 +56,11 @@ std::vector<std::string> graph_devices() {
     names.emplace_back(at::cuda::getDeviceProperties(i)->name);
   }
   return names;
+}
+
+void set_up_devices() {
+  at::globalContext().setFloat32MatmulPrecision("high");
+  at::globalContext().setBenchmarkCuDNN(true);
 }
 
 }  // namespace gipo

@@ -7,16 +7,38 @@
 
 namespace gipo {
 
-// Work on a CUDA device whose shapes and addresses stay the same: recorded once, then launched as one.
-class TorchGraph {
+// Work of this thread goes to a stream of a CUDA device while it lives; null: nothing changes.
+class OnStream {
  public:
-  virtual ~TorchGraph() = default;
-  virtual void replay() = 0;
+  OnStream(void* stream, int device);
+  ~OnStream();
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+
+ private:
+  struct Guard;
+  std::unique_ptr<Guard> guard_;
 };
-// Runs the work a few times, so that all that is made at a first time is there, and records it. What it makes stays where
-// it is while the graph lives. Null where this program was built without CUDA.
-std::unique_ptr<TorchGraph> record_graph(const std::function<void()>& work);
+
+// Graphs of work on one stream, whose shapes and addresses stay the same: recorded once, then launched as one. What the
+// work makes stays where it is while this lives; all share it, as they run one after the other.
+class TorchGraphs {
+ public:
+  TorchGraphs(void* stream, int device);
+  ~TorchGraphs();
+  TorchGraphs(const TorchGraphs&) = delete;
+  TorchGraphs& operator=(const TorchGraphs&) = delete;
+
+  // The work must have run before, so that all that is made at a first time is there. What this returns lives no longer
+  // than this.
+  std::function<void()> record(const std::function<void()>& work);
+
+ private:
+  struct Recorded;
+  std::unique_ptr<Recorded> recorded_;
+};
 
 std::vector<std::string> graph_devices();  // names of the CUDA devices here
+void set_up_devices();                     // once: products in TF32, the fastest of several algorithms
 
 }  // namespace gipo

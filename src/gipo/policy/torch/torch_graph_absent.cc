@@ -1,9 +1,19 @@
-// In place of torch_graph.cc, where the program is built without CUDA.
+// In place of torch_graph.cc, where the program is built without CUDA: no stream is ever given.
+#include "gipo/core/error.h"
 #include "gipo/policy/torch/torch_graph.h"
 
 namespace gipo {
 
-std::unique_ptr<TorchGraph> record_graph(const std::function<void()>&) { return nullptr; }
+struct OnStream::Guard {};
+OnStream::OnStream(void* stream, int) { GIPO_CHECK(stream == nullptr); }
+OnStream::~OnStream() = default;
+
+struct TorchGraphs::Recorded {};
+TorchGraphs::TorchGraphs(void*, int) { GIPO_NOT_REACHED(); }
+TorchGraphs::~TorchGraphs() = default;
+std::function<void()> TorchGraphs::record(const std::function<void()>&) { GIPO_NOT_REACHED(); }
+
 std::vector<std::string> graph_devices() { return {}; }
+void set_up_devices() {}
 
 }  // namespace gipo
