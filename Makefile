@@ -83,11 +83,11 @@ test-torch:  ## tests of the backend torch; installs libtorch
 	@ctest --preset torch -j $(JOBS)
 	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
 
-test-cluster:  ## tests of learners and actors as separate programs; installs gRPC
+test-cluster:  ## tests of learners and actors as separate programs; installs gRPC and Ray
 	@scripts/setup.sh --cluster
 	$(call build,cluster)
 	@ctest --preset cluster -j $(JOBS) -R 'Remote|Places|KeptReports|Agreement|Actor|Async|Arrival'
-	@GIPO_BUILD_DIR=build/cluster $(PYTHON) -m pytest tests/test_cluster.py tests/test_cluster_security.py
+	@GIPO_BUILD_DIR=build/cluster $(PYTHON) -m pytest tests/test_cluster.py tests/test_cluster_security.py tests/test_cluster_load.py tests/test_ray.py tests/test_edge.py
 
 test-emulated: setup  ## unit tests for the other processor, aarch64 or x86-64, in an emulator
 	@tests/emulated.sh

@@ -11,8 +11,9 @@
 #   scripts/setup.sh --wheels      debootstrap and auditwheel as well, for wheels
 #   scripts/setup.sh --box2d       Box2D as well, for LunarLander and BipedalWalker; compiles it, about a minute
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
+#   scripts/setup.sh --libero      LIBERO and robosuite, in an environment of their own, .venv-libero, about 1.3 GB
 #   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
-#   scripts/setup.sh --cluster     gRPC as well, for builds with learners and actors on different hosts, about 60 MB
+#   scripts/setup.sh --cluster     gRPC and Ray as well, for learners and actors on different hosts, about 350 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,6 +24,7 @@ packages=(
 for_tests=(libgtest-dev libbenchmark-dev)
 tools=(c++ cmake ninja make)
 requirements=(requirements)
+libero=false
 for argument in "$@"; do
   case "$argument" in
     --demo)
@@ -46,15 +48,16 @@ for argument in "$@"; do
       ;;
     --box2d) requirements+=(requirements-swig requirements-box2d) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;
+    --libero) libero=true ;;
     --torch) requirements+=(requirements-torch) ;;
     --cluster)
       packages+=(libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libssl-dev)
       tools+=(protoc grpc_cpp_plugin)
-      requirements+=(requirements-cluster)
+      requirements+=(requirements-cluster requirements-ray)
       ;;
     *)
       echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --box2d," \
-        "--metaworld, --torch, --cluster" >&2
+        "--metaworld, --libero, --torch, --cluster" >&2
       exit 2
       ;;
   esac
@@ -159,25 +162,28 @@ lines_of() {
   fi
 }
 
+# The environment $1 with the packages of the files after it.
 make_environment() {
-  local venv_python=.venv/bin/python python wanted name stamp flags
-  if ! "$venv_python" -m pip --version >/dev/null 2>&1; then
+  local venv="$1" python wanted name stamp flags
+  shift
+  if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     python="$(find_python)" || die "no Python 3.11 or later that can make environments was found"
-    say "making .venv with $("$python" --version)"
-    "$python" -m venv --clear .venv
+    say "making $venv with $("$python" --version)"
+    "$python" -m venv --clear "$venv"
   fi
 
-  for name in "${requirements[@]}"; do
-    stamp=".venv/$name.sha256"
+  for name in "$@"; do
+    stamp="$venv/$name.sha256"
     wanted="$(lines_of "$name" | sha256sum)"
     if [[ -f "$stamp" && "$(<"$stamp")" == "$wanted" ]]; then
       say "the Python packages of $name are there"
       continue
     fi
-    say "installing the Python packages of $name into .venv"
+    say "installing the Python packages of $name into $venv"
     flags=()
-    [[ "$name" != requirements-torch ]] || flags=(--no-deps)  # it names what is needed; torch asks for all of CUDA
-    PATH="$PWD/.venv/bin:$PATH" "$venv_python" -m pip install --quiet --disable-pip-version-check --no-input \
+    # They name what is needed: torch asks for all of CUDA, LIBERO for torch.
+    [[ "$name" != requirements-torch && "$name" != requirements-libero ]] || flags=(--no-deps)
+    PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
       "${flags[@]}" -r <(lines_of "$name")
     echo "$wanted" >"$stamp"
   done
@@ -188,4 +194,5 @@ if command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; then
 else
   check_tools
 fi
-make_environment
+make_environment .venv "${requirements[@]}"
+if $libero; then make_environment .venv-libero requirements-libero; fi

@@ -262,7 +262,7 @@ def test_roles_of_fields_are_given_or_refused_by_name(gipo, name, options, code,
     ("python:sample_envs", ["wanted python:MODULE:FACTORY"]),
     ("gymnasium:NoSuchTask-v1", ["does not make it", "NoSuchTask"]),
     ("gymnasium:no_such_module:Task-v1", ["No module named 'no_such_module'"]),
-    ("gymnasiun:CartPole-v1", ["is not known", "gymnasium:ID, python:MODULE:FACTORY, envpool:ID"]),
+    ("gymnasiun:CartPole-v1", ["is not known", "gymnasium:ID, python:MODULE:FACTORY, envpool:ID, libero:SUITE/N"]),
 ])
 def test_what_is_wrong_is_named_before_the_run_begins(gipo, task, words):
     done = gipo("train", *settings(TINY | {"env.id": task}))

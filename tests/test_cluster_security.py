@@ -3,6 +3,8 @@
 import importlib
 import os
 import random
+import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -152,6 +154,12 @@ def test_messages_that_no_actor_sends_are_refused_and_counted(busy, wire):
     replies, code, _ = caller.push(place.key, [good, good, good], wait=1)
     assert code == grpc.StatusCode.DEADLINE_EXCEEDED and replies[-1].received == 1
     assert next(a for a in cluster.status()["actors"] if a["name"] == "honest")["repeated"] == 2
+    # In another order: those that are behind the last are passed over too, and nothing is taken twice.
+    key = again()
+    late, early = (report(mine, place.incarnation, sequence) for sequence in (5, 3))
+    replies, code, _ = caller.push(key, [late, early, late], wait=1)
+    assert code == grpc.StatusCode.DEADLINE_EXCEEDED and replies[-1].received == 6
+    assert next(a for a in cluster.status()["actors"] if a["name"] == "honest")["repeated"] == 2
     bad = {
         "cut short": lambda i: report(mine, i)[:-3],
         "another's place": lambda i: report(2 - mine, i),
@@ -183,25 +191,38 @@ def test_messages_that_no_actor_sends_are_refused_and_counted(busy, wire):
     assert "was refused" in (cluster.run() / "log.txt").read_text()
 
 
-def test_random_messages_neither_crash_nor_grow_the_learner(busy, wire):
+def sums_again(message):
+    """With checksums that fit: what is damaged reaches the parser behind them."""
+    head = message[:8] + struct.pack("<Q", len(message)) + message[16:20]
+    head += struct.pack("<I", crc32c(head))
+    body = head + message[24:-4]
+    return body + struct.pack("<I", crc32c(body))
+
+
+@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.slow)])
+def test_random_messages_neither_crash_nor_grow_the_learner(busy, wire, seconds):
     cluster, learner = busy
     caller, chance = Caller(wire, cluster.address), random.Random(4)
     agreement, place = agreement_of(caller)
     before = resident_kb(learner)
     raw = caller.channel.stream_stream("/gipo.wire.Learner/Push", request_serializer=None, response_deserializer=None)
     unary = caller.channel.unary_unary("/gipo.wire.Learner/Open", request_serializer=None, response_deserializer=None)
-    end = time.monotonic() + 10
+    streams = [caller.channel.unary_stream("/gipo.wire.Learner/Weights", request_serializer=None, response_deserializer=None),
+               caller.channel.unary_unary("/gipo.wire.Learner/Status", request_serializer=None, response_deserializer=None)]
+    end = time.monotonic() + seconds
     tried = 0
     while time.monotonic() < end:
         valid = report(2 * place.place, place.incarnation, tried)
         mutated = bytearray(valid)
         for _ in range(chance.randrange(1, 6)):
             mutated[chance.randrange(len(mutated))] = chance.randrange(256)
-        body = chance.choice([bytes(mutated), chance.randbytes(chance.randrange(200)), valid[:chance.randrange(len(valid))]])
+        body = chance.choice([bytes(mutated), sums_again(bytes(mutated)), chance.randbytes(chance.randrange(200)), valid[:chance.randrange(len(valid))]])
         message = caller.messages.PushRequest(report=body).SerializeToString()
         if chance.random() < 0.3:
             message = chance.randbytes(chance.randrange(100))
-        for call in (lambda: list(raw(iter([message]), metadata=[("gipo-key", place.key)], timeout=1)),
+        for call in (lambda: list(streams[0](message, metadata=[("gipo-key", "x")], timeout=1)),
+                     lambda: streams[1](message, timeout=1),
+                     lambda: list(raw(iter([message]), metadata=[("gipo-key", place.key)], timeout=1)),
                      lambda: unary(message, timeout=1)):
             try:
                 call()
@@ -216,6 +237,76 @@ def test_random_messages_neither_crash_nor_grow_the_learner(busy, wire):
                 pass
     assert tried > 50
     assert resident_kb(learner) < before + 65536, "the learner has grown"
+
+
+def test_slow_lorises_are_let_go_and_disturb_nobody(busy):
+    cluster, learner = busy
+    host, port = cluster.address.rsplit(":", 1)
+    open_files = lambda: len(os.listdir(f"/proc/{learner.pid}/fd"))
+    before, memory = open_files(), resident_kb(learner)
+    silent = [socket.create_connection((host, int(port))) for _ in range(100)]
+    slow = [socket.create_connection((host, int(port))) for _ in range(100)]
+    begun, preface = time.monotonic(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    acted = len(cluster.ledger("a"))
+    for i in range(18):  # a byte of what gRPC begins with, each second
+        for connection in slow:
+            try:
+                connection.send(preface[i : i + 1])
+            except OSError:  # it was let go
+                pass
+        time.sleep(1)
+    assert len(cluster.ledger("a")) > acted + 100, "the honest actor waits"
+    wait_until(lambda: open_files() < before + 20, learner)
+    assert time.monotonic() - begun < 60
+    assert resident_kb(learner) < memory + 32768
+    for connection in silent + slow:
+        connection.close()
+
+
+def test_a_certificate_out_of_its_time_is_said_where_it_lies(gipo, tmp_path, with_grpc):  # noqa: F811
+    """Expired, and not yet valid as where a clock is far off: the side that has it says so before it speaks to anybody."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    assert gipo("certs", "certs", "--actor", "a").returncode == 0
+    folder = tmp_path / "certs"
+    for whose, command in (("a/actor", ["actor", "127.0.0.1:1"]), ("learner/learner", ["learn", "classic/stale", "--listen",
+                                                                                   "127.0.0.1:0"])):
+        crt = folder / f"{whose}.crt"
+        for begin, end, word in (("20200101000000Z", "20210101000000Z", "valid until Jan  1 00:00:00 2021 GMT"),
+                                 ("20900101000000Z", "20910101000000Z", "valid from Jan  1 00:00:00 2090 GMT")):
+            sign(folder, crt, begin, end)
+            ended = gipo(*command, "--certs", crt.parent)
+            assert ended.returncode == 2 and word in ended.stderr and "set the clock" in ended.stderr, ended.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_learner_lets_nobody_in_whose_certificate_has_expired(cluster, wire, gipo, tmp_path):  # noqa: F811
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    assert gipo("certs", "certs", "--actor", "a", "--actor", "b").returncode == 0
+    cluster.certs = tmp_path / "certs"
+    learner = cluster.learn()
+    cluster.act("a")
+    sign(cluster.certs, cluster.certs / "b/actor.crt", "20200101000000Z", "20210101000000Z")
+    assert refusal(lambda: Caller(wire, cluster.address, cluster.certs / "b").open(""))[0] == grpc.StatusCode.UNAVAILABLE
+    wait_until(lambda: len(cluster.ledger("a")) > 20, learner)
+
+
+def sign(folder, crt, begin, end):
+    """The same certificate of another time, by the same authority."""
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    (work / "index.txt").write_text("")
+    (work / "ca.cnf").write_text(
+        f"[ca]\ndefault_ca=d\n[d]\ndatabase={work}/index.txt\nnew_certs_dir={work}\nrand_serial=yes\ndefault_md=sha256\n"
+        "policy=p\ncopy_extensions=copy\n[p]\ncommonName=supplied\n")
+    name = subprocess.run(["openssl", "x509", "-in", crt, "-noout", "-subject", "-nameopt", "RFC2253"], capture_output=True,
+                          text=True, check=True).stdout.split("CN=")[1].strip()
+    run = lambda *words: subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+    run("req", "-new", "-key", crt.with_suffix(".key"), "-subj", f"/CN={name}", "-out", work / "r.csr")
+    crt.unlink()
+    run("ca", "-batch", "-config", work / "ca.cnf", "-cert", folder / "ca.crt", "-keyfile", folder / "ca.key", "-in",
+        work / "r.csr", "-out", crt, "-startdate", begin, "-enddate", end, "-notext")
 
 
 def test_certificates_decide_who_may_come(cluster, wire, gipo, tmp_path):  # noqa: F811
@@ -260,8 +351,6 @@ def test_certificates_decide_who_may_come(cluster, wire, gipo, tmp_path):  # noq
     assert stranger.push(place.key, [report(2 * place.place, place.incarnation)])[1] == grpc.StatusCode.UNAUTHENTICATED
     assert actors[0].poll() is None and learner.poll() is None
     assert {line["incarnation"] for line in cluster.ledger("a")} == {1}
-
-
 
 
 def stop_one(process):

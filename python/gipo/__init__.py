@@ -39,6 +39,10 @@ register_with_gymnasium()
 
 
 def __getattr__(name: str) -> object:
+    if name == "ray":  # a module of its own: only who trains on a cluster has Ray
+        return importlib.import_module("gipo.ray")
+    if name == "RemoteActor":  # needs no engine, but gRPC
+        return importlib.import_module("gipo_edge").RemoteActor
     if name not in _HOME:
         raise AttributeError(f"module 'gipo' has no attribute {name!r}")
     try:

@@ -1,3 +1,4 @@
+from gipo import ray as ray
 from gipo._core import ConfigError as ConfigError
 from gipo._core import RunError as RunError
 from gipo._core import version as version
@@ -31,5 +32,6 @@ from gipo.training import resume as resume
 from gipo.training import train as train
 from gipo.training import zoo as zoo
 from gipo.video import Video as Video
+from gipo_edge import RemoteActor as RemoteActor
 
 __all__: list[str]

@@ -20,6 +20,7 @@ import pickle
 import struct
 import sys
 import traceback
+import types
 
 try:
     import numpy as np
@@ -555,6 +556,19 @@ def maker_of(factory, attribute, options, numbered=False):
     return make
 
 
+def robot_maker(source, name, options, text):
+    """Of robot_tasks.py, whose text came with the setup."""
+    tasks = types.ModuleType("gipo_robot_tasks")
+    try:
+        exec(compile(text, "robot_tasks.py", "exec"), tasks.__dict__)
+    except ImportError as error:
+        raise Mistake(f"{error}; {sys.executable} needs the packages of {source}: in a clone of gipo, scripts/setup.sh "
+                      f"{'--metaworld' if source == 'metaworld-pixels' else '--libero'} installs them; env.python or "
+                      "GIPO_PYTHON names another Python") from None
+    tasks.Mistake = Mistake
+    return maker_of(lambda **options: tasks.make(source, name, options), f"{source}:{name}", options)
+
+
 def is_image(space, dimensions=0):
     """Whether encoders can read it as an image, with as many dimensions before it."""
     if kind_of(space) != "Box":
@@ -629,6 +643,8 @@ def env_maker(setup):
     source, _, name = setup["id"].partition(":")
     if source == "gymnasium":
         make = gymnasium_maker(name, setup["options"], setup["time_limit"])
+    elif setup["robot_tasks"]:
+        make = robot_maker(source, name, setup["options"], setup["robot_tasks"])
     else:
         make = factory_maker(name, setup["options"])
     return lambda number: stacked(make(number), setup["frame_stack"])

@@ -66,6 +66,9 @@ const std::vector<Bench>& benches() {
       {"scaling", "what grows with batch, width, environments and capacity", bench_scaling},
       {"images", "updates of networks that read images, with libtorch", bench_images},
       {"cuda", "updates, surrogates and inference on an NVIDIA card; measured where it is named", bench_cuda, true},
+      {"population", "whole runs on an NVIDIA card, up to 4,096 at once; measured where it is named", bench_population,
+       true},
+      {"vla", "updates and inference of the large model, random weights; measured where it is named", bench_vla, true},
   };
   return all;
 }

@@ -27,7 +27,7 @@ struct Bench {
   bool by_name_alone = false;  // not every machine can run it
 };
 
-// learner, inference, replay, env, train, scaling, images, cuda.
+// learner, inference, replay, env, train, scaling, images, cuda, population, vla.
 const std::vector<Bench>& benches();
 
 std::vector<BenchCase> bench_learner();
@@ -38,6 +38,8 @@ std::vector<BenchCase> bench_train();
 std::vector<BenchCase> bench_scaling();
 std::vector<BenchCase> bench_images();  // none without libtorch
 std::vector<BenchCase> bench_cuda();
+std::vector<BenchCase> bench_population();
+std::vector<BenchCase> bench_vla();  // none without libtorch
 
 // Seconds of one call: the best of many short runs, so that what else the machine does is left out.
 double best_seconds(const std::function<void()>& call);

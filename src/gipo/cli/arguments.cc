@@ -195,6 +195,24 @@ void add_certs(CLI::App& app, Chosen& chosen) {
   c->add_option("--days", a.days, "Days until they expire; default 365")->check(CLI::Range(1, 3650));
 }
 
+void add_cluster(CLI::App& app, const std::string& typed, Chosen& chosen) {
+  CLI::App* cluster = app.add_subcommand("cluster", "Train on a Ray cluster");
+  cluster->require_subcommand(1);
+  CLI::App* c = cluster->add_subcommand("up", "Place a learner and its actors on the cluster, and watch over them");
+  ClusterUpArguments& a = arguments_of(c, cluster_up, chosen);
+  add_training(c, typed, a);
+  in_group(
+      "What Ray sets aside",
+      {c->add_option("--actors", a.actors, "Number of actors; the same as --set staleness.actors=N")
+           ->check(CLI::Range(1, 4096)),
+       c->add_option("--cpus-per-actor", a.cpus_per_actor, "CPUs for each actor; default 1")->check(number_in(0, 1e6)),
+       c->add_option("--learner-cpus", a.learner_cpus, "CPUs for the learner; default 1")->check(number_in(0, 1e6)),
+       c->add_option("--learner-gpus", a.learner_gpus, "GPUs for the learner; default 0")->check(number_in(0, 1e6))});
+  in_group("Where it goes",
+           {c->add_flag("--resume", a.resume, "If a run folder of this name exists, continue it from its checkpoint")
+                ->excludes("--overwrite")});
+}
+
 void add_resume(CLI::App& app, const std::string& typed, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("resume", "Continue a run, also after a crash");
   ResumeArguments& a = arguments_of(c, resume, chosen);
@@ -375,8 +393,10 @@ void add_methods_and_regimes(CLI::App* c, Arguments& a) {
 }
 template <class Arguments>
 void add_runner_options(CLI::App* c, Arguments& a) {
-  c->add_option("--jobs", a.jobs, "Number of runs at the same time; default: the number of cores")
+  c->add_option("--jobs", a.jobs,
+                "Number of runs at the same time; default: the number of cores, with --ray those of the cluster")
       ->check(CLI::Range(1, 1024));
+  c->add_flag("--ray", a.ray, "Run them on the Ray cluster that RAY_ADDRESS names; see docs/cluster.md");
   c->add_flag("--retry", a.retry, "Try runs again that failed in an earlier session");
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
   c->add_flag("--quiet", a.quiet, "Print no progress on stderr");
@@ -392,6 +412,11 @@ void add_suite(CLI::App& app, Chosen& chosen) {
   add_methods_and_regimes(c, a);
   c->add_option("--seed", a.seeds, "Run only this seed; may be repeated")->allow_extra_args(false);
   add_runner_options(c, a);
+  c->add_option("--device", a.device,
+                "Where runs are trained. cpu: each as a process. cuda: all together on an NVIDIA "
+                "card; see docs/cuda.md")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->excludes("--ray");
   c->add_flag("--dry-run", a.dry_run, "Print the runs, their state and the estimated time; create nothing");
 }
 
@@ -483,7 +508,7 @@ void add_completion(CLI::App& app, Chosen& chosen) {
 void group_commands(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Train a policy", {"train", "resume"}},
-      {"Train on several hosts", {"learn", "actor", "status", "certs"}},
+      {"Train on several hosts", {"learn", "actor", "status", "certs", "cluster"}},
       {"Look at a run", {"watch", "eval", "play", "doctor", "export"}},
       {"Compare methods over many runs", {"suite", "tune", "report", "aggregate"}},
       {"Numbers without training", {"study", "certify"}},
@@ -510,6 +535,7 @@ int run_command_line(int argc, char** argv) {
   add_actor(app, chosen);
   add_status(app, chosen);
   add_certs(app, chosen);
+  add_cluster(app, typed, chosen);
   add_eval(app, chosen);
   add_play(app, chosen);
   add_doctor(app, chosen);

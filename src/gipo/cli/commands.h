@@ -56,6 +56,14 @@ struct CertsArguments {
 };
 int certs(const CertsArguments& arguments);
 
+// What is not given is chosen by the Python package.
+struct ClusterUpArguments : TrainArguments {
+  std::optional<std::int64_t> actors;
+  std::optional<double> cpus_per_actor, learner_cpus, learner_gpus;
+  bool resume = false;
+};
+int cluster_up(const ClusterUpArguments& arguments);
+
 struct ResumeArguments {
   std::string run;
   std::optional<std::int64_t> updates, env_steps;  // lengthen the run
@@ -141,7 +149,8 @@ struct SuiteArguments {
   std::vector<std::string> tasks, methods, regimes;  // only these; empty: all
   std::vector<std::int64_t> seeds;
   int jobs = 0;  // runs at a time; 0: as many as there are cores
-  bool dry_run = false, retry = false, json = false, quiet = false;
+  std::string device = "cpu";
+  bool dry_run = false, retry = false, json = false, quiet = false, ray = false;
 };
 int suite(const SuiteArguments& arguments);
 
@@ -149,7 +158,7 @@ struct TuneArguments {
   std::string file, out;
   std::vector<std::string> methods, regimes;  // only these; empty: all
   int jobs = 0;                               // runs at a time; 0: as many as there are cores
-  bool dry_run = false, retry = false, json = false, quiet = false, write = false;
+  bool dry_run = false, retry = false, json = false, quiet = false, ray = false, write = false;
 };
 int tune(const TuneArguments& arguments);
 

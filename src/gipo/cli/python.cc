@@ -1,10 +1,13 @@
 #include "gipo/cli/python.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -69,6 +72,63 @@ int run_python(const std::string& module, const std::vector<std::string>& argume
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127) throw cannot_start(python);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+PythonPeer::PythonPeer(const std::string& module, const std::vector<std::string>& arguments) {
+  const std::string python = find_python();
+  int to[2], from[2];
+  if (::pipe2(to, O_CLOEXEC) != 0 || ::pipe2(from, O_CLOEXEC) != 0) throw RunError("cannot make a pipe");
+  child_ = ::fork();
+  if (child_ == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    ::setpgid(0, 0);  // Ctrl-C reaches this program alone
+    ::dup2(to[0], STDIN_FILENO);
+    ::dup2(from[1], STDOUT_FILENO);
+    become(python, module, arguments);
+    ::_exit(127);
+  }
+  ::close(to[0]);
+  ::close(from[1]);
+  to_ = to[1];
+  from_ = from[0];
+  if (child_ < 0) throw RunError("cannot start a process");
+  std::signal(SIGPIPE, SIG_IGN);  // that it has ended is told by what it answers
+}
+
+PythonPeer::~PythonPeer() {
+  ::close(to_);  // it ends at the end of its input
+  ::close(from_);
+  while (child_ > 0 && ::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void PythonPeer::write_line(const std::string& line) {
+  const std::string text = line + "\n";
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t n = ::write(to_, text.data() + at, text.size() - at);
+    if (n < 0 && errno != EINTR) return;  // it has ended: read_line says so
+    at += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+  }
+}
+
+std::optional<std::string> PythonPeer::read_line(bool wait) {
+  while (true) {
+    if (const std::size_t end = read_.find('\n'); end != read_.npos) {
+      std::string line = read_.substr(0, end);
+      read_.erase(0, end + 1);
+      return line;
+    }
+    pollfd ready{from_, POLLIN, 0};
+    const int n = ::poll(&ready, 1, wait ? -1 : 0);
+    if (n == 0 || (n < 0 && errno == EINTR)) {
+      if (wait) continue;
+      return std::nullopt;
+    }
+    char buffer[4096];
+    const ssize_t got = ::read(from_, buffer, sizeof buffer);
+    if (got <= 0) throw RunError("the Python process beside this one has ended");
+    read_.append(buffer, static_cast<std::size_t>(got));
+  }
 }
 
 }  // namespace gipo::cli

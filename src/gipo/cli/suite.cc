@@ -3,13 +3,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
+#include "gipo/cli/launcher.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
 #include "gipo/cli/suite_view.h"
 #include "gipo/cli/table.h"
-#include "gipo/core/python.h"
-#include "gipo/io/files.h"
 #include "gipo/study/suite_runner.h"
 
 namespace gipo::cli {
@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 using State = RunView::State;
 
 int dry_run(const Suite& suite, const std::vector<RunView>& views, const SuiteArguments& a) {
+  const int jobs = runs_at_a_time(a.jobs);
   // Runs of one task and regime take much the same time, whatever the method: one of each is measured.
   std::map<std::pair<std::size_t, std::size_t>, double> seconds;
   double total = 0, left = 0;
@@ -39,15 +40,12 @@ int dry_run(const Suite& suite, const std::vector<RunView>& views, const SuiteAr
                      fmt::format("{}", r.plan.total_env_steps()), in_time(seconds[key])});
   }
   if (a.json) {
-    const Json out = {{"name", suite.name},
-                      {"out", suite.out},
-                      {"jobs", a.jobs},
-                      {"estimated_seconds", left / a.jobs},
-                      {"rows", rows}};
+    const Json out = {
+        {"name", suite.name}, {"out", suite.out}, {"jobs", jobs}, {"estimated_seconds", left / jobs}, {"rows", rows}};
     fmt::print("{}\n", out.dump(2));
   } else {
     fmt::print("{}{} runs into {}; with {} at a time about {} on this machine, of {} from the beginning\n",
-               as_text(table), suite.runs.size(), suite.out, a.jobs, in_time(left / a.jobs), in_time(total / a.jobs));
+               as_text(table), suite.runs.size(), suite.out, jobs, in_time(left / jobs), in_time(total / jobs));
   }
   return kDone;
 }
@@ -76,12 +74,16 @@ int report(const Suite& suite, const std::vector<RunView>& views, bool json) {
 
 }  // namespace
 
-int suite(const SuiteArguments& given) {
-  SuiteArguments a = given;
-  a.jobs = runs_at_a_time(a.jobs);
+int suite(const SuiteArguments& a) {
   const Suite suite = load_suite(a.file, a.out, {a.tasks, a.methods, a.regimes, a.seeds});
   SuiteView view(suite, suite.name, a.quiet || a.dry_run);
-  SuiteRunner runner(suite, {own_path(), a.jobs, a.retry}, view.hooks());
+  const std::unique_ptr<RunLauncher> launcher = make_launcher(a.ray);
+  const std::unique_ptr<population::Engine> card =
+      a.device == "cuda" ? population::make_cuda_engine() : std::unique_ptr<population::Engine>();
+  const double start = steady_time();
+  SuiteRunner runner(suite,
+                     {*launcher, a.jobs, a.retry, card.get(), [start] { return steady_time() - start; }, wall_time},
+                     view.hooks());
   if (a.dry_run) return dry_run(suite, runner.views(), a);
   SuiteView::listen_for_signals();
   const bool whole = runner.run();

@@ -8,10 +8,10 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
-#include <thread>
 
 #include "gipo/bench/clock.h"
 #include "gipo/cli/progress.h"
+#include "gipo/core/python.h"
 
 namespace gipo::cli {
 namespace {
@@ -19,6 +19,7 @@ namespace {
 using State = RunView::State;
 
 constexpr double kTerminalSeconds = 0.2, kPlainSeconds = 10;
+constexpr int kMostNamed = 16;  // of the runs under way
 
 std::atomic<int> signals{0};
 extern "C" void on_suite_signal(int) { signals.fetch_add(1); }
@@ -50,7 +51,7 @@ void SuiteView::tick(const std::vector<RunView>& runs) {
   std::string names;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     ++count[runs[i].state];
-    if (runs[i].state != State::kRunning) continue;
+    if (runs[i].state != State::kRunning || count[State::kRunning] > kMostNamed) continue;
     names += fmt::format(" {} {:.0f}%", suite_.runs[i].plan.name, 100 * runs[i].fraction);
   }
   const double all = total(), left = all - done, made = done - done_before_;
@@ -96,8 +97,6 @@ const char* state_in_words(State state) {
   return state == State::kRunning ? "running" : "waiting";
 }
 
-int runs_at_a_time(int jobs) {
-  return jobs > 0 ? jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
+int runs_at_a_time(int jobs) { return jobs > 0 ? jobs : LocalLauncher(own_path()).room(); }
 
 }  // namespace gipo::cli

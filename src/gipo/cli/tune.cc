@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "gipo/cli/commands.h"
+#include "gipo/cli/launcher.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
 #include "gipo/cli/suite_view.h"
 #include "gipo/cli/table.h"
 #include "gipo/core/error.h"
-#include "gipo/core/python.h"
 #include "gipo/io/files.h"
 #include "gipo/study/suite_runner.h"
 
@@ -26,11 +26,12 @@ using State = RunView::State;
 struct Session {
   const TuneArguments& arguments;
   const Tuning& tuning;
+  RunLauncher& launcher;
   Tuner tuner;
   std::map<std::string, std::string> failed = {};  // runs, with why
 
   SuiteRunner runner(const Suite& suite, SuiteView& view) const {
-    return SuiteRunner(suite, {own_path(), arguments.jobs, arguments.retry}, view.hooks());
+    return SuiteRunner(suite, {launcher, arguments.jobs, arguments.retry}, view.hooks());
   }
 
   void take(const Suite& round, const std::vector<RunView>& views) {
@@ -135,9 +136,7 @@ void report(const Session& session, const std::string& written) {
 
 }  // namespace
 
-int tune(const TuneArguments& given) {
-  TuneArguments a = given;
-  a.jobs = runs_at_a_time(a.jobs);
+int tune(const TuneArguments& a) {
   const Tuning tuning = load_tuning(a.file, a.out, {{}, a.methods, a.regimes, {}});
   const Suite& all = tuning.runs;
   if (a.write && all.tuned.empty()) {
@@ -146,7 +145,8 @@ int tune(const TuneArguments& given) {
   if (a.write && !(a.methods.empty() && a.regimes.empty())) {
     throw Error("--write: wanted without --method and --regime: the file holds all methods in all regimes");
   }
-  Session session{a, tuning, Tuner(tuning)};
+  const std::unique_ptr<RunLauncher> launcher = make_launcher(a.ray);
+  Session session{a, tuning, *launcher, Tuner(tuning)};
   {
     SuiteView view(all, "", true);
     session.runner(all, view);  // folders that do not fit are found before anything is started

@@ -30,8 +30,9 @@ const Registered& find(const std::string& id) {
   std::vector<std::string> known;
   for (const auto& [name, task] : registry()) known.push_back(name);
   throw Error(
-      fmt::format("environment {} is not known{}; known: {}; or gymnasium:ID, python:MODULE:FACTORY, envpool:ID", id,
-                  did_you_mean(id, known), fmt::join(known, ", ")));
+      fmt::format("environment {} is not known{}; known: {}; or gymnasium:ID, python:MODULE:FACTORY, envpool:ID, "
+                  "libero:SUITE/N, metaworld-pixels:TASK, robosuite:TASK",
+                  id, did_you_mean(id, known), fmt::join(known, ", ")));
 }
 
 }  // namespace

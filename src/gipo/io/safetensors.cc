@@ -1,11 +1,15 @@
 #include "gipo/io/safetensors.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,10 +35,12 @@ struct TypeRow {
   std::string_view name;
   std::size_t size;
 };
-constexpr std::array<TypeRow, 4> kTypes{{{TensorType::kF32, "F32", 4},
+constexpr std::array<TypeRow, 6> kTypes{{{TensorType::kF32, "F32", 4},
                                          {TensorType::kF64, "F64", 8},
                                          {TensorType::kI64, "I64", 8},
-                                         {TensorType::kU8, "U8", 1}}};
+                                         {TensorType::kU8, "U8", 1},
+                                         {TensorType::kBF16, "BF16", 2},
+                                         {TensorType::kF16, "F16", 2}}};
 
 const TypeRow& row_of(TensorType type) { return kTypes[static_cast<std::size_t>(type)]; }
 
@@ -63,7 +69,7 @@ SafeTensors::Entry parse_entry(const std::string& name, const json& value, std::
   const auto* row = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const TypeRow& r) { return type.is_string() && type == json(r.name); });
   if (row == kTypes.end()) {
-    refuse("dtype is " + (type.is_string() ? type.dump() : "no text") + ", F32, F64, I64 and U8 are known");
+    refuse("dtype is " + (type.is_string() ? type.dump() : "no text") + ", F32, F64, I64, U8, BF16 and F16 are known");
   }
   entry.type = row->type;
 
@@ -152,6 +158,25 @@ void check_header_bytes(std::uint64_t header_bytes, std::size_t file_bytes) {
   }
 }
 
+// Of a whole file; offsets count from its beginning.
+Header header_of_file(std::string_view bytes, const std::string& where) {
+  try {
+    if (bytes.size() < kLengthBytes) throw Error("too short for a safetensors file");
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, bytes.data(), kLengthBytes);
+    check_header_bytes(header_bytes, bytes.size());
+    const auto data_begin = static_cast<std::size_t>(kLengthBytes + header_bytes);
+    Header header = parse_header(bytes.substr(kLengthBytes, data_begin - kLengthBytes), bytes.size() - data_begin);
+    for (auto& [name, entry] : header.entries) {
+      entry.begin += data_begin;
+      entry.end += data_begin;
+    }
+    return header;
+  } catch (const Error& e) {
+    throw Error(where + ": " + e.what());
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(TensorType type) { return row_of(type).name; }
@@ -186,22 +211,37 @@ void write_safetensors(std::vector<TensorSource> tensors, const TensorMetadata& 
 }
 
 SafeTensors::SafeTensors(std::string bytes, std::string where) : bytes_(std::move(bytes)), where_(std::move(where)) {
+  Header header = header_of_file(bytes_, where_);
+  metadata_ = std::move(header.metadata);
+  entries_ = std::move(header.entries);
+}
+
+MappedTensors::MappedTensors(std::string path) : path_(std::move(path)) {
+  const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw Error(fmt::format("{}: {}", path_, std::strerror(errno)));
+  const off_t size = ::lseek(descriptor, 0, SEEK_END);
+  size_ = size > 0 ? static_cast<std::size_t>(size) : 0;
+  void* const data = size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  const int error = errno;
+  ::close(descriptor);
+  if (data == MAP_FAILED) throw Error(fmt::format("{}: {}", path_, std::strerror(error)));
+  data_ = static_cast<const char*>(data);
   try {
-    if (bytes_.size() < kLengthBytes) throw Error("too short for a safetensors file");
-    std::uint64_t header_bytes = 0;
-    std::memcpy(&header_bytes, bytes_.data(), kLengthBytes);
-    check_header_bytes(header_bytes, bytes_.size());
-    const auto data_begin = static_cast<std::size_t>(kLengthBytes + header_bytes);
-    Header header = parse_header({bytes_.data() + kLengthBytes, data_begin - kLengthBytes}, bytes_.size() - data_begin);
-    metadata_ = std::move(header.metadata);
-    entries_ = std::move(header.entries);
-    for (auto& [name, entry] : entries_) {
-      entry.begin += data_begin;
-      entry.end += data_begin;
-    }
-  } catch (const Error& e) {
-    throw Error(where_ + ": " + e.what());
+    entries_ = header_of_file({data_, size_}, path_).entries;
+  } catch (const Error&) {
+    if (data_ != nullptr) ::munmap(data, size_);
+    throw;
   }
+}
+
+MappedTensors::~MappedTensors() {
+  if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
+}
+
+void MappedTensors::release(const SafeTensors::Entry& entry) const {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t begin = (entry.begin + page - 1) / page * page, end = entry.end / page * page;
+  if (begin < end) ::madvise(const_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 
 const SafeTensors::Entry& SafeTensors::find(const std::string& name) const {

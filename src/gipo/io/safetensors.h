@@ -17,7 +17,7 @@ class ByteWriter;
 // The safetensors format: a little-endian u64 with the length of a JSON header, the header, then the tensors' bytes
 // without gaps. The header is padded with spaces so that the bytes begin at a multiple of 8.
 
-enum class TensorType { kF32, kF64, kI64, kU8 };
+enum class TensorType { kF32, kF64, kI64, kU8, kBF16, kF16 };  // the last two: by their bits alone
 
 std::string_view name_of(TensorType type);  // "F32"
 std::size_t size_of(TensorType type);       // bytes of one element
@@ -101,6 +101,29 @@ class SafeTensors {
   std::string bytes_, where_;
   TensorMetadata metadata_;
   std::map<std::string, Entry> entries_;
+};
+
+// A file that is mapped into memory: of its tensors only what is looked at is read. Damage throws Error, which begins with
+// the path.
+class MappedTensors {
+ public:
+  explicit MappedTensors(std::string path);
+  ~MappedTensors();
+  MappedTensors(const MappedTensors&) = delete;
+  MappedTensors& operator=(const MappedTensors&) = delete;
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, SafeTensors::Entry>& entries() const { return entries_; }
+  std::string_view bytes(const SafeTensors::Entry& entry) const {
+    return {data_ + entry.begin, entry.end - entry.begin};
+  }
+  void release(const SafeTensors::Entry& entry) const;  // its pages are not needed again soon
+
+ private:
+  std::string path_;
+  const char* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::map<std::string, SafeTensors::Entry> entries_;
 };
 
 // A file that is read from its beginning to its end, one tensor after the other, none of it kept. Damage throws Error.

@@ -127,8 +127,8 @@ TEST(SafeTensors, DamageIsNamed) {
   EXPECT_EQ(complaint(file_of("{\"a\":" + std::string(1'000'000, '['), "")),
             "w.safetensors: header: a: lists and objects more than 4 deep");
   EXPECT_EQ(complaint(file_of(R"({"a":1})", "")), "w.safetensors: tensor a: dtype, shape or data_offsets is missing");
-  EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}})", "12")),
-            "w.safetensors: tensor a: dtype is \"BF16\", F32, F64, I64 and U8 are known");
+  EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,2]}})", "12")),
+            "w.safetensors: tensor a: dtype is \"F8_E4M3\", F32, F64, I64, U8, BF16 and F16 are known");
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234")),
             "w.safetensors: tensor a: shape is no list of sizes");
   EXPECT_EQ(complaint(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234")),

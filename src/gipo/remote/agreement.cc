@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "gipo/core/error.h"
 #include "gipo/data/wire.h"
 #include "gipo/plan/option_table.h"
 #include "gipo/plan/plan.h"
@@ -48,6 +50,43 @@ std::string disagreement(const std::string& learner, const std::string& actor) {
     if (!more_there) came = "nothing";
     if (wanted != came) return fmt::format("the learner has \"{:.300}\", the actor \"{:.300}\"", wanted, came);
   }
+}
+
+std::string edge_description(const Plan& plan) {
+  const ModelSpec& model = plan.model;
+  const auto refuse = [](const std::string& why) {
+    throw Error(fmt::format("RemoteActor cannot work for this run: {}; use gipo actor", why));
+  };
+  if (!is_plain(model.fields)) refuse("its observations are not one vector of numbers");
+  if (model.action.kind == ActionSpace::Kind::kComposed) refuse("its actions are choices beside numbers");
+  if (model.has_memory()) refuse("its policy has a memory (policy.memory)");
+  if (model.distribution.masked) refuse("its actions have a mask (env.mask)");
+  if (plan.config.advantage.mode == AdvantageMode::kStored) {
+    refuse("advantages are made at collection (advantage.mode = \"stored\")");
+  }
+  if (plan.config.env.normalise_rewards) refuse("rewards are scaled by their returns (env.normalise_rewards)");
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  for (const TensorSlice& t : tensors_of(model, Part::kPolicy)) {
+    tensors.push_back({{"name", t.name}, {"offset", t.offset}, {"shape", t.shape}});
+  }
+  const TransitionLayout layout(plan.transition());
+  // JSON has no infinity: null is one.
+  const nlohmann::ordered_json out = {{"agreement", agreement_of(plan)},
+                                      {"task", plan.env.id},
+                                      {"envs_per_actor", plan.envs_per_actor},
+                                      {"envs", plan.envs()},
+                                      {"segment_length", plan.segment_length},
+                                      {"reward_scale", plan.config.env.reward_scale},
+                                      {"observation_size", model.observation_size},
+                                      {"fingerprint", layout.fingerprint},
+                                      {"activation", model.options.activation == Activation::kTanh ? "tanh" : "relu"},
+                                      {"layer_norm", model.options.layer_norm},
+                                      {"action", name_of(model.action.kind)},
+                                      {"choices", model.distribution.choices},
+                                      {"low", model.action.low},
+                                      {"high", model.action.high},
+                                      {"tensors", tensors}};
+  return out.dump();
 }
 
 std::string config_for_actors(const Plan& plan) {

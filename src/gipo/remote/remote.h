@@ -40,6 +40,8 @@ struct ConnectOptions {
   double wait_seconds = 300;                // without a learner, before it gives up
   std::size_t most_kept_bytes = 256 << 20;  // of reports that the learner has not saved
   std::string ledger;                       // file with a line for each report and what became of it; empty: none
+  std::function<void(std::uint64_t)>
+      acknowledged;  // reports below this number are in the replay; on a thread of its own
   std::function<void(const std::string&)> say = [](const std::string&) {};  // that a learner is waited for, and so on
 };
 

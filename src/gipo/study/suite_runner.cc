@@ -1,21 +1,17 @@
 #include "gipo/study/suite_runner.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 #include <thread>
 
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
+#include "gipo/population/population.h"
+#include "gipo/population/prepare.h"
 #include "gipo/run/run_folder.h"
 
 namespace gipo {
@@ -25,35 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr int kMostStarts = 10;  // of a run that is killed again and again, as where memory runs out
 constexpr auto kPoll = std::chrono::milliseconds(50);
-
-// The child's side of fork: only calls that are safe there.
-[[noreturn]] void become(const char* binary, char* const* argv, int output, pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
-  ::setpgid(0, 0);                        // Ctrl-C reaches the suite alone, which then asks its runs
-  ::dup2(output, STDOUT_FILENO);
-  ::dup2(output, STDERR_FILENO);
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  ::dup2(nothing, STDIN_FILENO);
-  ::execv(binary, argv);
-  ::_exit(127);
-}
-
-pid_t spawn(const std::string& binary, std::vector<std::string> arguments, const std::string& output_path) {
-  const int output = ::open(output_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (output < 0) throw RunError(fmt::format("cannot open {}: {}", output_path, std::strerror(errno)));
-  arguments.insert(arguments.begin(), "gipo");
-  std::vector<char*> argv;
-  argv.reserve(arguments.size() + 1);
-  for (std::string& a : arguments) argv.push_back(a.data());
-  argv.push_back(nullptr);
-  const pid_t parent = ::getpid(), child = ::fork();
-  if (child == 0) become(binary.c_str(), argv.data(), output, parent);
-  const int error = errno;
-  ::close(output);
-  if (child < 0) throw RunError(fmt::format("cannot start a process: {}", std::strerror(error)));
-  return child;
-}
 
 // The last line that a run printed: its own word on why it failed.
 std::string last_line(const std::string& path) {
@@ -75,9 +42,17 @@ bool in_use(const std::string& run_dir) {
 }  // namespace
 
 SuiteRunner::SuiteRunner(const Suite& suite, RunnerOptions options, RunnerHooks hooks)
-    : suite_(suite), options_(std::move(options)), hooks_(std::move(hooks)), views_(suite.runs.size()) {
+    : suite_(suite), options_(options), hooks_(std::move(hooks)), views_(suite.runs.size()) {
   for (std::size_t i = 0; i < views_.size(); ++i) {
+    const Plan& plan = suite.runs[i].plan;
+    if (options_.engine) population::check_plan(plan);
     const RunStanding standing = look_at(suite.runs[i]);
+    if (options_.engine && standing.state == RunState::kStarted) {
+      throw Error(fmt::format(
+          "--device cuda: {} was begun on the processor and has a checkpoint, which a card cannot go on from: run the "
+          "suite without --device cuda, remove the folder, or give the suite another --out",
+          plan.run_dir));
+    }
     if (standing.state == RunState::kFinished) views_[i] = {RunView::State::kDone, 1, "", 0};
     if (standing.state == RunState::kFailed && !options_.retry) {
       views_[i] = {RunView::State::kFailed, 1, standing.why, 0};
@@ -97,9 +72,16 @@ bool SuiteRunner::run() {
   for (std::size_t i = 0; i < views_.size(); ++i) {
     if (views_[i].state == RunView::State::kDone) drop_checkpoints(i);  // of a session that died before it could
   }
+  if (!(options_.engine ? run_population() : run_processes())) return false;
+  write_file_atomic(suite_.out + "/results.json", results_json(suite_));
+  return true;
+}
+
+bool SuiteRunner::run_processes() {
+  const auto jobs = static_cast<std::size_t>(options_.jobs > 0 ? options_.jobs : options_.launcher.room());
   std::vector<Child> children;
   while (true) {
-    for (std::size_t i = 0; i < views_.size() && children.size() < static_cast<std::size_t>(options_.jobs); ++i) {
+    for (std::size_t i = 0; i < views_.size() && children.size() < jobs; ++i) {
       if (views_[i].state == RunView::State::kWaiting) start(i, children);
     }
     const auto undecided = std::count_if(views_.begin(), views_.end(), [](const RunView& v) {
@@ -114,8 +96,36 @@ bool SuiteRunner::run() {
       return false;
     }
   }
-  write_file_atomic(suite_.out + "/results.json", results_json(suite_));
   return true;
+}
+
+// A run of a card has no checkpoint: one that was interrupted begins anew.
+bool SuiteRunner::run_population() {
+  std::vector<std::size_t> waiting;
+  std::vector<const Plan*> plans;
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    if (views_[i].state != RunView::State::kWaiting) continue;
+    const std::string& folder = suite_.runs[i].plan.run_dir;
+    look_at(suite_.runs[i]).state == RunState::kFailed ? remove_run(folder) : remove_remnants(folder);
+    waiting.push_back(i);
+    plans.push_back(&suite_.runs[i].plan);
+    views_[i].state = RunView::State::kRunning;
+  }
+  population::PopulationHooks hooks;
+  hooks.seconds = options_.seconds;
+  hooks.wall_time = options_.wall_time;
+  hooks.signals = hooks_.signals;
+  hooks.progress = [&](std::size_t i, double fraction) {
+    views_[waiting[i]].fraction = fraction;
+    hooks_.tick(views_);
+  };
+  hooks.ended = [&](std::size_t i, const std::string& why) {
+    settle(waiting[i], why.empty() ? RunView::State::kDone : RunView::State::kFailed, why);
+  };
+  hooks.command = [&](std::size_t i) {
+    return fmt::format("gipo {}", fmt::join(suite_.runs[waiting[i]].arguments, " "));
+  };
+  return population::train_population(*options_.engine, plans, hooks);
 }
 
 void SuiteRunner::start(std::size_t i, std::vector<Child>& children) {
@@ -131,7 +141,7 @@ void SuiteRunner::start(std::size_t i, std::vector<Child>& children) {
       remove_remnants(run.plan.run_dir);
       arguments = run.arguments;
     }
-    children.push_back({spawn(options_.binary, arguments, output_path(i)), i});
+    children.push_back({options_.launcher.start(arguments, output_path(i)), i});
   } catch (const Error& e) {
     return settle(i, RunView::State::kFailed, e.what());
   }
@@ -141,19 +151,18 @@ void SuiteRunner::start(std::size_t i, std::vector<Child>& children) {
 
 void SuiteRunner::look_after(std::vector<Child>& children) {
   std::erase_if(children, [&](const Child& c) {
-    int status = 0;
-    if (::waitpid(c.pid, &status, WNOHANG) != c.pid) {
+    const std::optional<RunLauncher::End> end = options_.launcher.ended(c.id);
+    if (!end) {
       const double updates = static_cast<double>(suite_.runs[c.run].plan.config.learner.updates);
       views_[c.run].fraction = static_cast<double>(updates_done(suite_.runs[c.run].plan.run_dir)) / updates;
       return false;
     }
-    end(c.run, status);
+    this->end(c.run, *end);
     return true;
   });
 }
 
-void SuiteRunner::end(std::size_t i, int status) {
-  const bool exited = WIFEXITED(status);
+void SuiteRunner::end(std::size_t i, const RunLauncher::End& end) {
   RunStanding standing;
   try {
     standing = look_at(suite_.runs[i]);
@@ -162,12 +171,13 @@ void SuiteRunner::end(std::size_t i, int status) {
   }
   if (standing.state == RunState::kFinished) {
     settle(i, RunView::State::kDone, "");
-  } else if (!exited || WEXITSTATUS(status) == 130) {
+  } else if (!end.why.empty()) {
+    settle(i, RunView::State::kFailed, end.why);
+  } else if (!end.code || *end.code == 130) {
     views_[i].state = RunView::State::kWaiting;  // killed or asked to end from outside: taken up again
   } else {
     const std::string said = last_line(output_path(i));
-    settle(i, RunView::State::kFailed,
-           fmt::format("exit code {}: {}", WEXITSTATUS(status), said.empty() ? standing.why : said));
+    settle(i, RunView::State::kFailed, fmt::format("exit code {}: {}", *end.code, said.empty() ? standing.why : said));
   }
 }
 
@@ -185,10 +195,10 @@ void SuiteRunner::drop_checkpoints(std::size_t i) const {
 }
 
 void SuiteRunner::stop(std::vector<Child>& children) {
-  for (const Child& c : children) ::kill(c.pid, SIGINT);
+  for (const Child& c : children) options_.launcher.interrupt(c.id);
   while (!children.empty()) {
     if (hooks_.signals->load() > 1) {
-      for (const Child& c : children) ::kill(c.pid, SIGKILL);
+      for (const Child& c : children) options_.launcher.kill(c.id);
     }
     std::this_thread::sleep_for(kPoll);
     look_after(children);

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "gipo/population/engine.h"
+#include "gipo/study/run_launcher.h"
 #include "gipo/study/suite_state.h"
 
 namespace gipo {
@@ -20,9 +20,11 @@ struct RunView {
 };
 
 struct RunnerOptions {
-  std::string binary;  // the program that trains and resumes
-  int jobs = 1;
-  bool retry = false;  // failed runs of an earlier session too
+  RunLauncher& launcher;
+  int jobs = 0;                                          // runs at a time; 0: as many as the launcher has room for
+  bool retry = false;                                    // failed runs of an earlier session too
+  population::Engine* engine = nullptr;                  // not null: what trains all runs, in this process
+  std::function<double()> seconds = {}, wall_time = {};  // for those: since some start, and since 1970
 };
 
 struct RunnerHooks {
@@ -31,8 +33,8 @@ struct RunnerHooks {
   std::function<void(std::size_t run, const RunView&)> ended;  // done or failed
 };
 
-// Runs a suite, each run a process of its own, until none is left. The suite's folder is locked against a second runner;
-// a run's folder is locked by the run. Runs die with this process, however that ends (PR_SET_PDEATHSIG), and whoever
+// Runs a suite, each run a process of its own or all of them as one population, until none is left. The suite's folder is
+// locked against a second runner; a run's folder is locked by the run. Runs die with this process, however that ends (RunLauncher), and whoever
 // starts the suite again goes on from their folders. A killed run is taken up again, a failed one reported. Used by one
 // thread.
 class SuiteRunner {
@@ -46,13 +48,15 @@ class SuiteRunner {
 
  private:
   struct Child {
-    pid_t pid;
+    pid_t id;
     std::size_t run;
   };
 
+  bool run_processes();
+  bool run_population();
   void start(std::size_t run, std::vector<Child>& children);
   void look_after(std::vector<Child>& children);
-  void end(std::size_t run, int status);
+  void end(std::size_t run, const RunLauncher::End& end);
   void settle(std::size_t run, RunView::State state, std::string why);
   void drop_checkpoints(std::size_t run) const;
   void stop(std::vector<Child>& children);

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "gipo/core/error.h"
@@ -15,6 +19,7 @@
 #include "gipo/core/stop.h"
 #include "gipo/data/field_json.h"
 #include "gipo/env/bridge/process.h"
+#include "gipo/env/bridge/source.h"
 #include "gipo/env/spaces.h"
 
 namespace gipo {
@@ -25,11 +30,28 @@ using Json = nlohmann::json;
 constexpr std::uint64_t kSettled = 100;  // rounds after which a death is not one of a row
 constexpr std::int64_t kBackOffMs = 50, kMostBackOffMs = 2000;
 
+bool is_one_of(std::initializer_list<std::string_view> prefixes, const std::string& id) {
+  return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return id.starts_with(prefix); });
+}
+
+// Of python/gipo/robot_tasks.py, which workers get with their setup.
+bool is_robot_task(const std::string& id) { return is_one_of({"libero:", "metaworld-pixels:", "robosuite:"}, id); }
+
+// What LIBERO needs stands in an environment of its own, beside the checkout's.
+std::string worker_python(const EnvOptions& env) {
+  if (env.python.empty() && !std::getenv("GIPO_PYTHON") && is_one_of({"libero:", "robosuite:"}, env.id)) {
+    const std::string own = checkout() + "/.venv-libero/bin/python";
+    if (std::filesystem::exists(own)) return own;
+  }
+  return find_python(env.python);
+}
+
 Json setup_json(const EnvOptions& env, const OptionValues& options, std::size_t threads) {
   // As text: it keeps the order of keys, and numbers that are not finite.
   Nested named{Nested::Kind::kTable, {}};
   for (const auto& [name, value] : options) named.items.push_back({name, value});
   return {{"id", env.id},
+          {"robot_tasks", is_robot_task(env.id) ? Json(robot_tasks_source()) : Json()},
           {"mask", env.mask},
           {"frame_stack", env.frame_stack},
           {"options", to_json(named)},
@@ -124,7 +146,7 @@ EnvSpec ask(const EnvOptions& env, const std::string& python, const Json& setup)
 }  // namespace
 
 bool is_bridged(const std::string& id) {
-  return id.starts_with("gymnasium:") || id.starts_with("python:") || id.starts_with("envpool:");
+  return is_one_of({"gymnasium:", "python:", "envpool:"}, id) || is_robot_task(id);
 }
 
 std::string worker_setup(const EnvOptions& env, const OptionValues& options) {
@@ -138,7 +160,7 @@ std::int64_t worker_seed(std::uint64_t root, std::uint64_t incarnation) {
 EnvSpec bridged_spec(const EnvOptions& env, const OptionValues& options) {
   static std::mutex mutex;
   static std::map<std::string, EnvSpec> known;
-  const std::string python = find_python(env.python);
+  const std::string python = worker_python(env);
   Json setup = setup_json(env, options, 1);
   setup["try_out"] = true;
   const std::lock_guard lock(mutex);
@@ -152,7 +174,7 @@ EnvSpec bridged_spec(const EnvOptions& env, const OptionValues& options) {
 
 Bridge::Bridge(EnvSpec spec, const EnvOptions& env, const OptionValues& options, const EnvCrowd& crowd)
     : spec_(std::move(spec)),
-      python_(find_python(env.python)),
+      python_(worker_python(env)),
       setup_(std::make_unique<Json>(setup_json(env, options, crowd.workers))),
       crowd_(crowd),
       max_deaths_(env.max_deaths),

@@ -15,7 +15,7 @@ namespace gipo {
 class WorkerProcess;
 
 // Whether a task is one of a Python package, simulated by worker processes: gymnasium:ID, python:MODULE:FACTORY,
-// envpool:ID.
+// envpool:ID, or a robot task with cameras, libero:SUITE/N, metaworld-pixels:TASK, robosuite:TASK.
 bool is_bridged(const std::string& id);
 
 // Of one that says nothing of its own: an episode that never ends would never be counted, nor an evaluation of it.

@@ -5,6 +5,8 @@
 #include <initializer_list>
 
 #include "gipo/core/error.h"
+#include "gipo/core/random.h"
+#include "gipo/env/classic/physics.h"
 #include "gipo/env/env.h"
 #include "gipo/io/bytes.h"
 
@@ -30,17 +32,33 @@ class ClassicEnv : public Env {
   std::array<Real, N> state_{};
 };
 
-// The nearest float32. Through memory: g++ 12.2 at -O2 can drop the narrowing when it packs two such conversions.
-inline double as_float32(double x) {
-  const volatile float narrow = static_cast<float>(x);
-  return narrow;
-}
-
 // Gymnasium's classic tasks show their observation in float32, whatever they compute in.
 inline void show_float32(std::initializer_list<double> values, std::span<double> observation) {
   GIPO_CHECK(observation.size() == values.size());
   std::size_t i = 0;
   for (const double v : values) observation[i++] = as_float32(v);
 }
+
+// A task with the functions of physics.h.
+template <class Physics>
+class PhysicsEnv : public ClassicEnv<Physics::kState, typename Physics::Real> {
+ public:
+  explicit PhysicsEnv(EnvSpec spec) : ClassicEnv<Physics::kState, typename Physics::Real>(std::move(spec)) {}
+
+  void observe(std::span<double> observation) const override {
+    std::array<double, Physics::kObservation> shown;
+    Physics::observe(this->state_.data(), shown.data());
+    GIPO_CHECK(observation.size() == shown.size());
+    for (std::size_t i = 0; i < shown.size(); ++i) observation[i] = as_float32(shown[i]);
+  }
+
+ protected:
+  void start_episode(RandomStream& random) override { Physics::start(this->state_.data(), random); }
+
+  Env::Outcome advance(std::span<const double> action) override {
+    const ClassicOutcome outcome = Physics::advance(this->state_.data(), action[0]);
+    return {outcome.reward, outcome.terminated};
+  }
+};
 
 }  // namespace gipo

@@ -649,19 +649,8 @@ void check_card(const LearnerSetup& setup) {
         "networks 1e9 parameters",
         place, setup.learner.batch_size));
   }
-  int cards = 0;
-  if (const cudaError_t found = cudaGetDeviceCount(&cards); found != cudaSuccess || cards == 0) {
-    cudaGetLastError();
-    throw Error(fmt::format("{}: no card can be used ({}); {}", place,
-                            found == cudaSuccess ? "none is there" : cudaGetErrorString(found), others));
-  }
   const int card = card_of(setup.learner);
-  cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, card), "the card");
-  if (properties.major < 9) {
-    throw Error(fmt::format("{}: {} has compute capability {}.{}, and 9.0 or newer is needed; {}", place,
-                            properties.name, properties.major, properties.minor, others));
-  }
+  cuda::check_card_usable(card, place, others);
   std::size_t free = 0, total = 0;
   cuda::check(cudaSetDevice(card), "the card");
   cuda::check(cudaMemGetInfo(&free, &total), "the card");

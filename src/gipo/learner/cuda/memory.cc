@@ -11,6 +11,21 @@ void check(cudaError_t result, const char* what) {
   throw RunError(fmt::format("CUDA device: {}: {}", what, cudaGetErrorString(result)));
 }
 
+void check_card_usable(int card, const std::string& wanted_by, const char* others) {
+  int cards = 0;
+  if (const cudaError_t found = cudaGetDeviceCount(&cards); found != cudaSuccess || cards == 0) {
+    cudaGetLastError();
+    throw Error(fmt::format("{}: no card can be used ({}); {}", wanted_by,
+                            found == cudaSuccess ? "none is there" : cudaGetErrorString(found), others));
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, card), "its properties");
+  if (properties.major < 9) {
+    throw Error(fmt::format("{}: {} has compute capability {}.{}, and 9.0 or newer is needed; {}", wanted_by,
+                            properties.name, properties.major, properties.minor, others));
+  }
+}
+
 void* allocate_on_card(std::size_t bytes) {
   void* memory = nullptr;
   if (const cudaError_t made = cudaMalloc(&memory, bytes); made != cudaSuccess) {

@@ -1,15 +1,19 @@
-// Memory and calls of the CUDA runtime, for this folder alone.
+// Memory and calls of the CUDA runtime, for this folder and population/cuda/ alone.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace gipo::cuda {
 
 // Throws RunError with the runtime's own words where a call failed.
 void check(cudaError_t result, const char* what);
+
+// Throws Error where this card cannot be used, saying who wants it and who needs none.
+void check_card_usable(int card, const std::string& wanted_by, const char* others);
 
 // Memory of the card, made once. All zero at first.
 void* allocate_on_card(std::size_t bytes);

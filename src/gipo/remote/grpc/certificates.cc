@@ -1,3 +1,4 @@
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <openssl/bn.h>
 #include <openssl/ec.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -16,6 +18,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
+#include "gipo/remote/grpc/transport.h"
 #include "gipo/remote/names.h"
 #include "gipo/remote/remote.h"
 
@@ -33,7 +36,7 @@ struct Freed {
 };
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
-using Memory = std::unique_ptr<BIO, Freed<BIO_free_all>>;
+using MemoryBio = std::unique_ptr<BIO, Freed<BIO_free_all>>;
 
 constexpr long kDay = 24 * 60 * 60;
 constexpr int kAuthorityDays = 3650;
@@ -42,7 +45,7 @@ void must(bool ok, const char* what) {
   if (!ok) throw RunError(fmt::format("certificates: OpenSSL could not {}", what));
 }
 
-std::string text_of(const Memory& memory) {
+std::string text_of(const MemoryBio& memory) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(memory.get(), &data);
   return {data, static_cast<std::size_t>(size)};
@@ -50,7 +53,7 @@ std::string text_of(const Memory& memory) {
 
 // Nobody else may read a key, not even for the moment before its mode is set.
 void write_key(const std::string& path, EVP_PKEY* key) {
-  const Memory out(BIO_new(BIO_s_mem()));
+  const MemoryBio out(BIO_new(BIO_s_mem()));
   must(PEM_write_bio_PrivateKey(out.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1, "write a key");
   const mode_t before = umask(0077);
   try {
@@ -63,7 +66,7 @@ void write_key(const std::string& path, EVP_PKEY* key) {
 }
 
 void write_certificate(const std::string& path, X509* certificate) {
-  const Memory out(BIO_new(BIO_s_mem()));
+  const MemoryBio out(BIO_new(BIO_s_mem()));
   must(PEM_write_bio_X509(out.get(), certificate) == 1, "write a certificate");
   write_file_atomic(path, text_of(out));
 }
@@ -71,7 +74,7 @@ void write_certificate(const std::string& path, X509* certificate) {
 template <class T>
 T read_pem(const std::string& path, auto&& read) {
   const std::string text = read_file(path, 1 << 20);
-  const Memory in(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+  const MemoryBio in(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
   T result(read(in.get(), nullptr, nullptr, nullptr));
   if (!result) throw Error(fmt::format("{}: it is no PEM file of its kind; remove the folder to begin anew", path));
   return result;
@@ -199,6 +202,20 @@ std::vector<std::string> make_certificates(const std::string& folder, const std:
     issue(folder + "/" + name, "actor", {name, 0, {{NID_ext_key_usage, "clientAuth"}}});
   }
   return written;
+}
+
+void refuse_outside_its_time(const std::string& certificate_file) {
+  const Certificate c = read_pem<Certificate>(certificate_file, PEM_read_bio_X509);
+  const bool early = X509_cmp_current_time(X509_get0_notBefore(c.get())) > 0,
+             late = X509_cmp_current_time(X509_get0_notAfter(c.get())) < 0;
+  if (!early && !late) return;
+  const MemoryBio out(BIO_new(BIO_s_mem()));
+  ASN1_TIME_print(out.get(), early ? X509_get0_notBefore(c.get()) : X509_get0_notAfter(c.get()));
+  const std::time_t now = std::time(nullptr);
+  throw Error(fmt::format(
+      "{}: the certificate is {} {}, and this host's clock says {:%Y-%m-%d %H:%M} GMT: set the clock, or remove the "
+      "certificate's folder and make it again with gipo certs",
+      certificate_file, early ? "valid from" : "valid until", text_of(out), fmt::gmtime(now)));
 }
 
 }  // namespace gipo

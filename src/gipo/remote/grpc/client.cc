@@ -412,6 +412,7 @@ class Client final : public RemoteLearner {
       const std::lock_guard lock(mutex_);
       kept_.received(reply.received());
       kept_.saved(reply.saved());
+      if (options_.acknowledged) options_.acknowledged(reply.received());
       if (reply.received() > 0) ledger_.reached("received", reply.received());
       if (reply.saved() > saved_) ledger_.reached("saved", saved_ = reply.saved());
       if (reply.steps() > 0) {

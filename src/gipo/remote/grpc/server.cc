@@ -202,6 +202,13 @@ grpc::Status RemoteServer::open(const grpc::CallbackServerContext& context, cons
   reply.set_run(places_->run());
   reply.set_name(plan_.name);
   reply.set_config(config_);
+  if (request.edge()) {
+    try {
+      reply.set_edge(edge_description(plan_));
+    } catch (const Error& e) {
+      return refused(fmt::format("{} ({})", name, from), grpc::FAILED_PRECONDITION, e.what());
+    }
+  }
   if (request.agreement().empty()) return grpc::Status::OK;
   if (const std::string why = disagreement(agreement_, request.agreement()); !why.empty()) {
     return refused(fmt::format("{} ({})", name, from), grpc::FAILED_PRECONDITION,

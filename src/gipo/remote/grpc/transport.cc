@@ -20,6 +20,7 @@ void need_loopback(const HostPort& address, const char* what) {
 }
 
 grpc::SslCredentialsOptions client_files(const std::string& folder) {
+  for (const char* file : {"/ca.crt", "/actor.crt"}) refuse_outside_its_time(folder + file);
   return {read_file(folder + "/ca.crt", kMostPem), read_file(folder + "/actor.key", kMostPem),
           read_file(folder + "/actor.crt", kMostPem)};
 }
@@ -31,6 +32,7 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::string& f
     need_loopback(address, "--listen");
     return grpc::InsecureServerCredentials();
   }
+  for (const char* file : {"/ca.crt", "/learner.crt"}) refuse_outside_its_time(folder + file);
   grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = read_file(folder + "/ca.crt", kMostPem);
   options.pem_key_cert_pairs.push_back(

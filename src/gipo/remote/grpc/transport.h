@@ -19,6 +19,9 @@ inline constexpr int kKeepaliveMs = 4000, kKeepaliveTimeoutMs = 4000;
 inline constexpr std::size_t kWeightsPart = 1 << 20;
 inline constexpr int kLongestConfig = 4 << 20;  // bytes of the largest message beside reports
 
+// Throws Error where the certificate in that file is not valid now, by this host's clock.
+void refuse_outside_its_time(const std::string& certificate_file);
+
 // folder: of certificates; empty: none, which is for loopback alone. They throw Error.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::string& folder, const HostPort& address);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const std::string& folder, const HostPort& address);

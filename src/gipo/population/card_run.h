@@ -1,0 +1,194 @@
+// One run as a card sees it: plain numbers, and where its arrays lie. Compiles for host and device.
+//
+// One run is one block of threads. What an update reads again and again lies in the block's shared memory (Workspace); what
+// outlives a launch lies in the card's memory (RunMemory):
+//
+//   shared   weights of policy, critic and average, the gradient of one network; a chunk of samples and what each layer makes of it;
+//            numbers of each sample of the batch; the environments
+//   memory   the replay: a ring of rows and a ring of segments; open segments; moments of AdamW; what is to be logged
+//
+// A batch goes through the networks in chunks of 32 or 64 samples. The values and log-probs of all samples come first, since
+// advantages need whole stretches; then each chunk goes forward again and back. Layers before are thus computed twice, but
+// no activations of a whole batch are kept: several runs fit one multiprocessor, and hide each other's waiting.
+//
+// A layer's matrix lies as [inputs + 1, outputs]: its last row is the bias, and every row of samples ends with a one.
+// Threads take tiles of 4 samples x 4 outputs: 64 products for 8 reads of 16 bytes. Strides are odd multiples of 16 bytes,
+// so that neighbouring rows lie in different banks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gipo/core/device.h"
+#include "gipo/kernels/dense.h"
+#include "gipo/objective/surrogate_choice.h"
+#include "gipo/population/stream.h"
+
+namespace gipo::population {
+
+enum class Task { kCartPole, kAcrobot, kPendulum, kMountainCar, kMountainCarContinuous };
+enum class Advantages { kVtrace, kGae, kStored };
+enum class Rates { kConstant, kLinear, kCosine };
+
+inline constexpr int kMostLayers = 6, kMostObservation = 6, kMostState = 4, kMostOutputs = 64;
+inline constexpr int kMostThreads = 256;  // of a block
+inline constexpr int kGapPoolUpdates = 32;
+
+GIPO_HD constexpr int fours(int n) { return (n + 3) / 4 * 4; }
+// At least n floats, as an odd number of fours.
+GIPO_HD constexpr int odd_fours(int n) { return fours(n) / 4 % 2 == 1 ? fours(n) : fours(n) + 4; }
+
+struct Layer {
+  int in = 0, out = 0;
+  int rows = 0;       // fours(in + 1): of the matrix
+  int stride = 0;     // odd_fours(out): of the matrix
+  int in_stride = 0;  // odd_fours(in + 1): of the samples that it reads
+  int offset = 0;     // of the matrix among the parameters
+};
+
+struct Net {
+  Layer layers[kMostLayers];
+  int count = 0;
+  int extra = 0;       // log standard deviations, behind the matrices
+  int extra_at = 0;    // where they are
+  int parameters = 0;  // floats in all, padding included
+};
+
+// Fixed for a run.
+struct RunSpec {
+  Task task = Task::kCartPole;
+  int observation = 0, envs = 0, time_limit = 0;
+  int choices = 0;  // of the distribution; 0: a Gaussian
+  int bins = 0;     // choices that are bins of a range
+  double low = 0, high = 0, reward_scale = 1;
+  bool normalise_observations = false, normalise_rewards = false;
+
+  Net policy, critic;
+  Activation activation = Activation::kTanh;
+  bool keeps_average = false, looks_at_average = false, publishes_average = false;
+
+  SurrogateChoice surrogate;
+  bool centred = false;
+  double importance_max = 1;
+  Advantages advantages = Advantages::kVtrace;
+  double gamma = 0, lambda = 0, rho_bar = 0, c_bar = 0;
+  bool normalise_advantages = false;
+
+  int batch = 0, chunk = 0, segment_length = 0;
+  bool single_steps = false;  // sampled one by one
+  std::int64_t updates = 0, warmup = 0, log_every = 1, policy_every = 1, warmup_updates = 0, max_bad_updates = 1;
+  double env_steps_per_update = 0;
+  double policy_lr = 0, value_lr = 0, weight_decay = 0, beta1 = 0, beta2 = 0, epsilon = 0;
+  Rates rates = Rates::kConstant;
+  double value_coef = 0, entropy_coef = 0, kl_coef = 0, proximal_coef = 0, proximal_updates = 0, max_grad_norm = 0;
+
+  int capacity = 0;       // transitions
+  int rows = 0;           // of the ring: transitions and final observations
+  int most_segments = 0;  // of the ring of segments
+  int gap_pool = 0;       // gaps of recent updates that are kept
+  int gap_stride = 1;     // every how manieth sample of a batch is
+  int most_episodes = 0;  // that one launch can report
+  int most_logs = 0;      // updates that one launch can log
+};
+
+struct Moments {
+  double count = 0, mean[kMostObservation] = {}, square[kMostObservation] = {};
+};
+
+// One environment and its open segment.
+struct Slot {
+  double state[kMostState] = {};
+  Stream env, action;
+  double episode_return = 0, discounted = 0, first_env_step = 0;
+  std::int64_t episode = 0;           // its number
+  int steps = 0;                      // of the episode
+  int length = 0;                     // of the open segment
+  int terminated = 0, truncated = 0;  // the open segment has ended so
+};
+
+// One segment in the replay.
+struct Held {
+  int row = 0;     // of its first step
+  int length = 0;  // negative: its last step ended the task
+};
+
+struct Episode {
+  double episode_return = 0;
+  std::int64_t number = 0, env_steps = 0, version = 0;
+  int env = 0, length = 0, terminated = 0, unused = 0;
+};
+
+// Figures of one update, as UpdateStats has them.
+struct LoggedUpdate {
+  std::int64_t update = 0, env_steps = 0, replay_size = 0, skipped_updates = 0;
+  double policy_loss = 0, value_loss = 0, entropy = 0, proximal_kl = 0, explained_variance = 0;
+  double importance_mean = 1, importance_cut_frac = 0;
+  double policy_grad_norm = 0, value_grad_norm = 0, policy_lr = 0, value_lr = 0;
+  double advantage_mean = 0, advantage_std = 0, advantage_abs_max = 0, value_mean = 0, reward_factor = 1;
+  std::int64_t pooled = 0;    // gaps in the pool
+  std::int64_t episodes = 0;  // reported by this launch before it
+};
+
+// What a run is, between two launches.
+struct RunState {
+  std::int64_t version = 0, env_steps = 0, skipped = 0, skipped_in_a_row = 0;
+  std::int64_t policy_steps = 0, critic_steps = 0, evicted = 0;
+  Stream replay;
+  int first_segment = 0, segments = 0;  // of the ring
+  int next_row = 0, rows_used = 0;      // of the ring
+  int size = 0;                         // transitions held
+  int gap_count = 0, gap_at = 0;        // of the pool
+  int episodes = 0, logs = 0;           // reported by this launch
+  int begun = 0;                        // its environments have
+  int not_finite = 0;                   // an environment or a policy gave what no learner may see
+  Moments observed, returns;
+  Moments published_returns;  // as they were at the last update
+  float mean[kMostObservation] = {}, inverse_std[kMostObservation] = {}, limit = 0;
+  float reward_factor = 1, reward_limit = 0;
+  LoggedUpdate last;  // the last update's figures
+};
+
+// Where a run's arrays lie in the card's memory.
+struct RunMemory {
+  RunState* state;
+  Slot* slots;  // [envs]
+  // Parameters as Layer has them.
+  float *policy, *critic, *average;                                    // [parameters]
+  float *policy_first, *policy_second, *critic_first, *critic_second;  // moments of AdamW
+  float* critic_gradient;                                              // [parameters] until the policy\'s is known too
+  // The replay. D: observation.
+  Held* segments;                      // [most_segments]
+  float* observation;                  // [rows, D]
+  float *action, *log_prob, *reward;   // [rows]
+  float *advantage, *target;           // [rows] stored advantages alone
+  std::int32_t *collected, *env_step;  // [rows] the version that chose the action; steps of the run before it
+  std::int32_t* gaps;                  // [gap_pool]
+  // Open segments. L: segment_length.
+  float* open_observation;                                             // [envs, L + 1, D]
+  float *open_action, *open_log_prob, *open_reward, *open_discounted;  // [envs, L]
+  std::int32_t* open_version;                                          // [envs, L]
+  // What is reported.
+  Episode* episodes;       // [most_episodes]
+  LoggedUpdate* logs;      // [most_logs]
+  float* log_samples;      // [most_logs, 4, batch] log ratio, advantage, multiplier, trust
+  std::int32_t* log_ages;  // [most_logs, 2 * batch + gap_pool] gap, env step; the pool of gaps
+};
+
+// Where they lie in shared memory. N: batch, C: chunk.
+struct Workspace {
+  RunState* state;
+  Slot* slots;
+  float *policy, *critic, *average;        // [parameters]
+  float* gradient;                         // [parameters] of one network
+  float* samples[kMostLayers + 1];         // [C, in_stride] what each layer reads; the last: outputs, then derivatives
+  float* parts;                            // [kMostThreads * 16] of gradients
+  int* rows;                               // [N] of the ring; the last of a stretch knows what follows it
+  int *stretch_begin, *stretch_length;     // [N] a length below zero: the task ended there
+  float *action, *reward, *value, *after;  // [N] after: values of what follows each stretch
+  float *joint, *trust, *importance;       // [N]
+  float *advantage, *target, *multiplier;  // [N]
+  float *outputs, *average_outputs;        // [N, outputs]
+  int* counts;                             // [4] numbers that one thread works out for all
+};
+
+}  // namespace gipo::population

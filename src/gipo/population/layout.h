@@ -1,0 +1,112 @@
+// Where the arrays of a run lie, in memory of the card and in a block's shared memory. Compiles for host and device.
+#pragma once
+
+#include "gipo/population/card_run.h"
+
+namespace gipo::population {
+
+// Takes arrays one after the other from a piece of memory; from null, to see how much they need.
+class Carver {
+ public:
+  GIPO_HD explicit Carver(char* base) : base_(base) {}
+  template <class T>
+  GIPO_HD T* take(std::size_t count) {
+    T* const array = base_ ? reinterpret_cast<T*>(base_ + bytes_) : nullptr;
+    bytes_ += (count * sizeof(T) + 15) / 16 * 16;
+    return array;
+  }
+  GIPO_HD std::size_t bytes() const { return bytes_; }
+
+ private:
+  char* base_;
+  std::size_t bytes_ = 0;
+};
+
+GIPO_HD constexpr int larger(int a, int b) { return a < b ? b : a; }
+
+GIPO_HD inline int log_ages_size(const RunSpec& s) { return 2 * s.batch + s.gap_pool; }
+
+// Three pieces: the head, which is copied to the host between launches; the body, which never is; and the report.
+struct RunPlace {
+  std::size_t head = 0, body = 0, report = 0;
+};
+
+GIPO_HD inline void carve_head(const RunSpec& s, RunMemory& m, Carver& from) {
+  const auto policy = static_cast<std::size_t>(s.policy.parameters);
+  m.state = from.take<RunState>(1);
+  m.slots = from.take<Slot>(static_cast<std::size_t>(s.envs));
+  m.policy = from.take<float>(policy);
+  m.critic = from.take<float>(static_cast<std::size_t>(s.critic.parameters));
+  m.average = from.take<float>(s.keeps_average ? policy : 0);
+}
+
+GIPO_HD inline void carve_body(const RunSpec& s, RunMemory& m, Carver& from) {
+  const auto rows = static_cast<std::size_t>(s.rows), d = static_cast<std::size_t>(s.observation);
+  const auto envs = static_cast<std::size_t>(s.envs), steps = envs * static_cast<std::size_t>(s.segment_length);
+  for (float** moments : {&m.policy_first, &m.policy_second}) {
+    *moments = from.take<float>(static_cast<std::size_t>(s.policy.parameters));
+  }
+  for (float** moments : {&m.critic_first, &m.critic_second, &m.critic_gradient}) {
+    *moments = from.take<float>(static_cast<std::size_t>(s.critic.parameters));
+  }
+  m.segments = from.take<Held>(static_cast<std::size_t>(s.most_segments));
+  m.observation = from.take<float>(rows * d);
+  for (float** column : {&m.action, &m.log_prob, &m.reward}) *column = from.take<float>(rows);
+  for (float** column : {&m.advantage, &m.target}) {
+    *column = from.take<float>(s.advantages == Advantages::kStored ? rows : 0);
+  }
+  m.collected = from.take<std::int32_t>(rows);
+  m.env_step = from.take<std::int32_t>(rows);
+  m.gaps = from.take<std::int32_t>(static_cast<std::size_t>(s.gap_pool));
+  m.open_observation = from.take<float>((steps + envs) * d);
+  for (float** column : {&m.open_action, &m.open_log_prob, &m.open_reward}) *column = from.take<float>(steps);
+  m.open_version = from.take<std::int32_t>(steps);
+  m.open_discounted = from.take<float>(s.normalise_rewards ? steps : 0);
+}
+
+GIPO_HD inline void carve_report(const RunSpec& s, RunMemory& m, Carver& from) {
+  const auto logs = static_cast<std::size_t>(s.most_logs);
+  m.episodes = from.take<Episode>(static_cast<std::size_t>(s.most_episodes));
+  m.logs = from.take<LoggedUpdate>(logs);
+  m.log_samples = from.take<float>(logs * 4 * static_cast<std::size_t>(s.batch));
+  m.log_ages = from.take<std::int32_t>(logs * static_cast<std::size_t>(log_ages_size(s)));
+}
+
+GIPO_HD inline int outputs_of(const RunSpec& s) { return s.choices > 0 ? s.choices : 1; }
+
+GIPO_HD inline Workspace carve_workspace(const RunSpec& s, int threads, Carver& from) {
+  Workspace w;
+  const auto n = static_cast<std::size_t>(s.batch), policy = static_cast<std::size_t>(s.policy.parameters),
+             critic = static_cast<std::size_t>(s.critic.parameters), outputs = static_cast<std::size_t>(outputs_of(s));
+  w.state = from.take<RunState>(1);
+  w.slots = from.take<Slot>(static_cast<std::size_t>(s.envs));
+  w.policy = from.take<float>(policy);
+  w.critic = from.take<float>(critic);
+  w.average = from.take<float>(s.keeps_average ? policy : 0);
+  w.gradient = from.take<float>(policy < critic ? critic : policy);
+  for (int l = 0; l <= kMostLayers; ++l) {
+    int stride = 0;
+    for (const Net* net : {&s.policy, &s.critic}) {
+      if (l < net->count) stride = larger(stride, net->layers[l].in_stride);
+      if (l == net->count) stride = larger(stride, net->layers[l - 1].stride);
+    }
+    w.samples[l] = from.take<float>(static_cast<std::size_t>(stride) * static_cast<std::size_t>(s.chunk));
+  }
+  w.parts = from.take<float>(16 * static_cast<std::size_t>(larger(threads, 8)));
+  w.rows = from.take<int>(n);
+  w.stretch_begin = from.take<int>(n);
+  w.stretch_length = from.take<int>(n);
+  const auto values = static_cast<std::size_t>(larger(s.batch, s.segment_length + 1));
+  w.value = from.take<float>(values);
+  for (float** array : {&w.action, &w.reward, &w.after, &w.joint, &w.advantage, &w.target, &w.multiplier}) {
+    *array = from.take<float>(n);
+  }
+  w.trust = from.take<float>(s.centred ? n : 0);
+  w.importance = from.take<float>(s.centred ? n : 0);
+  w.outputs = from.take<float>(n * outputs);
+  w.average_outputs = from.take<float>(s.looks_at_average ? n * outputs : 0);
+  w.counts = from.take<int>(4);
+  return w;
+}
+
+}  // namespace gipo::population

@@ -1,0 +1,213 @@
+#include "gipo/vla/torch/vla_ops.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gipo/core/error.h"
+#include "gipo/policy/torch/torch_graph.h"
+
+#ifdef GIPO_TORCH_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#endif
+
+namespace gipo {
+namespace {
+
+Value type_of(const Tensor& x) { return x.scalar_type() == at::kFloat ? Value::kFloat : Value::kBf16; }
+const void* data_of(const Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
+
+// The one place that knows whether a card's kernels are there.
+#ifdef GIPO_TORCH_CUDA
+Stream stream_of(at::Device device) { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); }
+#define GIPO_RUN(name, device, ...) \
+  (device).is_cuda() ? device_##name(__VA_ARGS__, stream_of(device)) : host_##name(__VA_ARGS__)
+#else
+#define GIPO_RUN(name, device, ...) \
+  GIPO_CHECK(!(device).is_cuda());  \
+  host_##name(__VA_ARGS__)
+#endif
+
+// [rows, heads, size] as attention on the host takes one sequence.
+Tensor sequence(const Tensor& x, const Lengths& lengths, std::size_t i) {
+  return x.slice(0, lengths.starts[i], lengths.starts[i + 1]).transpose(0, 1).unsqueeze(0);
+}
+Tensor rows_of(const Tensor& x) { return x.squeeze(0).transpose(0, 1); }
+
+}  // namespace
+
+Lengths make_lengths(const std::vector<std::int64_t>& sizes, at::Device device) {
+  Lengths lengths{{0}, {}, 0};
+  for (const std::int64_t size : sizes) {
+    lengths.starts.push_back(lengths.starts.back() + size);
+    lengths.longest = std::max(lengths.longest, size);
+  }
+  lengths.device = at::tensor(lengths.starts, at::kInt).to(device);
+  return lengths;
+}
+
+Attended attend(const Tensor& q, const Tensor& k, const Tensor& v, const Lengths& queries, const Lengths& keys) {
+  if (q.is_cuda()) {
+    auto [out, sums, state, unused, mask] = at::_flash_attention_forward(
+        q, k, v, queries.device, keys.device, queries.longest, keys.longest, 0, false, false);
+    return {out, {sums, state, unused}};
+  }
+  Attended all{at::empty(q.sizes(), q.options()), {}};
+  for (std::size_t i = 0; i + 1 < queries.starts.size(); ++i) {
+    auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(sequence(q, queries, i), sequence(k, keys, i),
+                                                                       sequence(v, keys, i));
+    all.out.slice(0, queries.starts[i], queries.starts[i + 1]).copy_(rows_of(out));
+    all.kept.push_back(sums);
+  }
+  return all;
+}
+
+std::array<Tensor, 3> attend_gradient(const Tensor& by_out, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const Attended& forward, const Lengths& queries, const Lengths& keys) {
+  if (q.is_cuda()) {
+    auto [by_q, by_k, by_v] =
+        at::_flash_attention_backward(by_out, q, k, v, forward.out, forward.kept[0], queries.device, keys.device,
+                                      queries.longest, keys.longest, 0, false, forward.kept[1], forward.kept[2]);
+    return {by_q, by_k, by_v};
+  }
+  std::array<Tensor, 3> by{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
+                           at::empty(v.sizes(), v.options())};
+  for (std::size_t i = 0; i + 1 < queries.starts.size(); ++i) {
+    const auto [by_q, by_k, by_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        sequence(by_out, queries, i), sequence(q, queries, i), sequence(k, keys, i), sequence(v, keys, i),
+        sequence(forward.out, queries, i), forward.kept[i], 0, false);
+    by[0].slice(0, queries.starts[i], queries.starts[i + 1]).copy_(rows_of(by_q));
+    by[1].slice(0, keys.starts[i], keys.starts[i + 1]).copy_(rows_of(by_k));
+    by[2].slice(0, keys.starts[i], keys.starts[i + 1]).copy_(rows_of(by_v));
+  }
+  return by;
+}
+
+std::pair<Tensor, Tensor> add_norm(const Tensor& x, const Tensor& y, const Tensor& weight, double epsilon) {
+  const Tensor sum = y.defined() ? at::empty_like(x) : x, normed = at::empty_like(x);
+  const AddNorm a{type_of(x),
+                  x.size(0),
+                  x.size(1),
+                  data_of(x),
+                  data_of(y),
+                  data_of(weight),
+                  sum.mutable_data_ptr(),
+                  normed.mutable_data_ptr(),
+                  static_cast<float>(epsilon)};
+  GIPO_RUN(add_norm, x.device(), a);
+  return {sum, normed};
+}
+
+std::pair<Tensor, Tensor> norm_gradient(const Tensor& x, const Tensor& weight, const Tensor& by_normed,
+                                        const Tensor& by_sum, const Tensor& by_weight, double epsilon) {
+  const std::int64_t blocks = std::min<std::int64_t>(x.size(0), x.is_cuda() ? 528 : 1);
+  const Tensor by_x = at::empty_like(x), normed = at::empty_like(x);
+  const Tensor parts = at::empty({blocks, x.size(1)}, x.options().dtype(at::kFloat));
+  const NormGradient a{type_of(x),
+                       x.size(0),
+                       x.size(1),
+                       blocks,
+                       data_of(x),
+                       data_of(weight),
+                       data_of(by_normed),
+                       data_of(by_sum),
+                       by_x.mutable_data_ptr(),
+                       normed.mutable_data_ptr(),
+                       parts.mutable_data_ptr<float>(),
+                       static_cast<float>(epsilon)};
+  GIPO_RUN(norm_gradient, x.device(), a);
+  if (by_weight.defined()) by_weight.add_(parts.sum(0));
+  return {by_x, normed};
+}
+
+void rotate(const Tensor& x, std::int64_t turned, const Tensor& position, const Tensor& table, bool inverse) {
+  GIPO_CHECK(x.is_contiguous());
+  const Rotation a{type_of(x),
+                   x.size(0),
+                   x.size(1),
+                   turned,
+                   x.size(2),
+                   x.size(3) / 2,
+                   x.mutable_data_ptr(),
+                   position.const_data_ptr<std::int32_t>(),
+                   table.const_data_ptr<float>(),
+                   inverse};
+  GIPO_RUN(rotate, x.device(), a);
+}
+
+Tensor rotation_table(std::int64_t positions, std::int64_t size, double theta, at::Device device) {
+  const Tensor table = at::empty({positions, size / 2, 2}, at::kFloat);
+  float* to = table.mutable_data_ptr<float>();
+  for (std::int64_t p = 0; p < positions; ++p) {
+    for (std::int64_t i = 0; i < size / 2; ++i) {
+      const double exponent = 2 * static_cast<double>(i) / static_cast<double>(size);
+      const double angle = static_cast<double>(p) / std::pow(theta, exponent);
+      *to++ = static_cast<float>(std::cos(angle));
+      *to++ = static_cast<float>(std::sin(angle));
+    }
+  }
+  return table.to(device);
+}
+
+Tensor gate_product(const Tensor& gate_up) {
+  const Tensor product = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
+  const GateProduct a{type_of(gate_up),           product.size(0), product.size(1), data_of(gate_up),
+                      product.mutable_data_ptr(), nullptr,         nullptr};
+  GIPO_RUN(gate_product, gate_up.device(), a);
+  return product;
+}
+
+Tensor gate_gradient(const Tensor& gate_up, const Tensor& by_product) {
+  const Tensor product = at::empty_like(by_product);
+  const GateProduct a{type_of(gate_up),           product.size(0),     product.size(1),           data_of(gate_up),
+                      product.mutable_data_ptr(), data_of(by_product), gate_up.mutable_data_ptr()};
+  GIPO_RUN(gate_product, gate_up.device(), a);
+  return product;
+}
+
+void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device device) {
+  GIPO_RUN(head, device, options, arrays);
+}
+void run_adamw(const AdamWArrays& arrays, at::Device device) { GIPO_RUN(adamw, device, arrays); }
+
+#ifdef GIPO_TORCH_CUDA
+double device_bytes(at::Device device) {
+  std::size_t available = 0, total = 0;
+  c10::cuda::set_device(device.index());
+  if (cudaMemGetInfo(&available, &total) != cudaSuccess) throw RunError("CUDA does not say how much memory is free");
+  return static_cast<double>(available);
+}
+double device_peak_bytes(at::Device device) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  const double peak = static_cast<double>(stats.reserved_bytes[0].peak);
+  c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+  return peak;
+}
+void device_wait(at::Device device) {
+  if (device.is_cuda()) c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
+}
+#else
+double device_bytes(at::Device) { GIPO_NOT_REACHED(); }
+double device_peak_bytes(at::Device) { return 0; }
+void device_wait(at::Device) {}
+#endif
+
+at::Device find_device(const std::string& name) {
+  const std::vector<std::string> there = graph_devices();
+  std::vector<std::string> accepted{"cpu"};
+  if (!there.empty()) accepted.emplace_back("cuda");
+  for (std::size_t i = 0; i < there.size(); ++i) accepted.push_back(fmt::format("cuda:{}", i));
+  if (std::ranges::find(accepted, name) == accepted.end()) {
+    throw Error(fmt::format(
+        "large model: device {} is not there; there are {}{}", name, fmt::join(accepted, ", "),
+        there.empty() ? "; a build with -DGIPO_TORCH_CUDA=ON, on a machine with a CUDA device, has more" : ""));
+  }
+  return name == "cuda" ? at::Device("cuda:0") : at::Device(name);
+}
+
+}  // namespace gipo
