@@ -24,6 +24,8 @@ def test_memory_needs_the_backend_and_sequences(gipo, with_torch):
         ({"replay.sampling": "transitions", "advantage.mode": "stored"}, "not accepted with single steps"),
         ({"policy.memory": "none", "policy.burn_in": 4}, 'policy.burn_in = 4 is not accepted with policy.memory = "none"'),
         ({"policy.memory": "lstm"}, "policy.memory"),
+        ({"policy.memory": "transformer", "policy.memory_size": 6},
+         'policy.memory_size = 6 is not accepted with policy.memory = "transformer": wanted a multiple of 4'),
     ]:
         ended = gipo("train", *settings(SMALL | options))
         assert ended.returncode == 2, options
@@ -31,7 +33,12 @@ def test_memory_needs_the_backend_and_sequences(gipo, with_torch):
     assert gipo.entries() == []
 
 
-@pytest.mark.parametrize("more", [{}, {"policy.burn_in": 3, "advantage.mode": "stored"}, {"policy.shared": 1}])
+WINDOW = {"policy.memory": "transformer", "policy.memory_window": 4}
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"policy.burn_in": 3, "advantage.mode": "stored"}, {"policy.shared": 1}, WINDOW | {"policy.burn_in": 2}]
+)
 def test_killed_with_memory_ends_with_the_same_bytes(gipo, with_torch, tmp_path, more):
     options = {"learner.backend": "torch", "policy.memory": "gru", "policy.memory_size": 8, **more}
     begin = time.monotonic()
@@ -40,14 +47,16 @@ def test_killed_with_memory_ends_with_the_same_bytes(gipo, with_torch, tmp_path,
     assert contents(tmp_path / "alone") == contents(tmp_path / "killed")
 
 
+# Of a window of 4 steps, two blocks hold the 3 before the present one, and there is the number of these.
+@pytest.mark.parametrize("memory, size", [({}, 8), (WINDOW, 2 * 3 * 8 + 1)])
 @pytest.mark.parametrize("shared", [0, 1])
-def test_python_and_onnxruntime_remember_the_same(gipo, with_torch, tmp_path, shared):
-    run = gipo.train("run", SMALL | {"policy.shared": shared, "learner.policy_lr": 0.01})
+def test_python_and_onnxruntime_remember_the_same(gipo, with_torch, tmp_path, shared, memory, size):
+    run = gipo.train("run", SMALL | memory | {"policy.shared": shared, "learner.policy_lr": 0.01})
     policy = library.load(run)
-    assert policy.state_size == 8 * (2 - shared)
+    assert policy.state_size == size * (2 - shared)
     random = np.random.default_rng(2)
     session = onnxruntime.InferenceSession(library.export(run, tmp_path / "policy.onnx"))
-    state, exported = policy.first_state(3), np.zeros((3, 8), np.float32)
+    state, exported = policy.first_state(3), np.zeros((3, size), np.float32)
     logits = []
     for _ in range(6):
         seen = random.normal(size=(3, 2)).astype(np.float32)
@@ -56,7 +65,7 @@ def test_python_and_onnxruntime_remember_the_same(gipo, with_torch, tmp_path, sh
         np.testing.assert_allclose(got[0], wanted, rtol=0, atol=1e-5)
         np.testing.assert_array_equal(got[1], policy.act(seen, state=state))
         exported = got[2]
-        np.testing.assert_allclose(state[:, :8], exported, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(state[:, :size], exported, rtol=0, atol=1e-5)
         logits.append(wanted)
     again = policy.parameters(seen, policy.first_state(3))["logits"]
     assert np.abs(again - logits[-1]).max() > 1e-4, "what it remembers must matter"
@@ -69,8 +78,8 @@ def test_a_state_is_asked_for_by_name(gipo, with_torch):
             policy.act(np.zeros(2, np.float32), state=given)
 
 
-def learned(gipo, config, timeout):
-    ended = gipo("train", CONFIGS / config, "--quiet", "--name", "run", timeout=timeout)
+def learned(gipo, config, timeout, *more):
+    ended = gipo("train", CONFIGS / config, "--quiet", "--name", "run", *more, timeout=timeout)
     assert ended.returncode == 0, ended.stderr
     return Path(gipo.folder, "runs", "run")
 
@@ -82,6 +91,11 @@ def test_the_corridor_is_learned_and_played_the_same_everywhere(gipo, with_torch
     trainer = library.Trainer.load(run)
     assert trainer.evaluate(20).mean >= 0.95
     assert library.evaluate(trainer, "Recall-v0", 20).mean >= 0.95  # by predict, which returns the state
+
+
+def test_the_corridor_is_learned_with_a_window(gipo, with_torch):
+    run = learned(gipo, "recall.toml", 600, "--set", "policy.memory=transformer")
+    assert summary(run)["eval_return"]["mean"] >= 0.95
 
 
 @pytest.mark.slow

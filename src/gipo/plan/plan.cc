@@ -206,6 +206,11 @@ class Planner {
     }
     if (none) return;
     const char* const word = word_of(c_.policy.memory);
+    if (c_.policy.memory == Memory::kTransformer && c_.policy.memory_size % 4 != 0) {
+      refuse({"policy.memory_size"},
+             fmt::format("policy.memory_size = {} is not accepted with policy.memory = \"{}\": wanted a multiple of 4",
+                         c_.policy.memory_size, word));
+    }
     if (c_.learner.backend != "torch") {
       refuse({"policy.memory", "learner.backend"},
              fmt::format("policy.memory = \"{}\" needs learner.backend = \"torch\", and it is \"{}\"", word,

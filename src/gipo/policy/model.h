@@ -12,6 +12,8 @@
 
 namespace gipo {
 
+inline constexpr std::int64_t kMemoryBlocks = 2;  // of policy.memory = transformer
+
 // What a policy is for, and how it was asked for: what the actor, the learner and a loaded policy must agree on. The
 // networks follow from it (policy.h).
 struct ModelSpec {
@@ -27,10 +29,15 @@ struct ModelSpec {
   bool has_raw() const { return std::ranges::any_of(fields, &Field::raw); }
   bool has_memory() const { return options.memory != Memory::kNone; }
   bool needs_torch() const { return has_raw() || has_memory(); }
-  // Numbers that a policy with memory carries from step to step: its own, then the critic's where that has a memory too.
-  std::size_t state_size() const {
-    return has_memory() ? static_cast<std::size_t>(options.memory_size) * (options.shared > 0 ? 1 : 2) : 0;
+  // Numbers that a network with memory carries from step to step. Of transformer blocks: the inputs of each at the steps
+  // before, the latest last, and how many of these there were.
+  std::size_t memory_state() const {
+    const auto size = static_cast<std::size_t>(options.memory_size);
+    if (options.memory != Memory::kTransformer) return has_memory() ? size : 0;
+    return static_cast<std::size_t>(kMemoryBlocks * (options.memory_window - 1)) * size + 1;
   }
+  // Of a policy: its own, then the critic's where that has a memory too.
+  std::size_t state_size() const { return memory_state() * (options.shared > 0 ? 1 : 2); }
 };
 
 // Throws Error where the distribution does not fit the task's actions.

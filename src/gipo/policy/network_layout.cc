@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kVectorDeviation = 0.1;  // of embeddings
 constexpr std::size_t kGates = 3;         // of a recurrent layer
+constexpr float kFirstKeep = 2;           // of a gate: GTrXL's
 
 std::int64_t product(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -94,6 +95,26 @@ NetworkLayout::Value NetworkLayout::gru(const std::string& name, const Value& x,
   return made({size});
 }
 
+NetworkLayout::Value NetworkLayout::window(const Value&, std::int64_t, const Window& w) {
+  return made({w.steps, w.size});
+}
+
+NetworkLayout::Value NetworkLayout::recall(const Value& q, const Value& k, const Value&) {
+  floats_ += static_cast<double>(2 * kRecallHeads * k[0]);
+  return made(q);
+}
+
+// A recurrent layer's step, with x as the state. At first it keeps most of x.
+NetworkLayout::Value NetworkLayout::gate(const std::string& name, const Value& x, const Value& y) {
+  const std::int64_t size = x[0];
+  add_slice(name + ".weight_ih", {3 * size, y[0]}, First::kGates);
+  add_slice(name + ".weight_hh", {3 * size, size}, First::kGates);
+  add_slice(name + ".bias_ih", {3 * size}, First::kKeep);
+  add_slice(name + ".bias_hh", {3 * size}, First::kBias);
+  floats_ += static_cast<double>(6 * size);
+  return made(x);
+}
+
 NetworkLayout::Value NetworkLayout::tokens(const Value& x) { return {x[1] * x[2], x[0]}; }
 NetworkLayout::Value NetworkLayout::mean_of_tokens(const Value& x) { return made({x[1]}); }
 NetworkLayout::Value NetworkLayout::flat(const Value& x) { return {product(x)}; }
@@ -127,6 +148,9 @@ void NetworkLayout::initialise(std::span<float> parameters, RandomStream& random
       fill([&] { return within * (2.0 * random.uniform() - 1.0); });
     } else if (first_[i] == First::kVector) {
       fill([&] { return random.normal() * kVectorDeviation; });
+    } else if (first_[i] == First::kKeep) {
+      std::ranges::fill(values, 0.0f);
+      std::ranges::fill(values.subspan(rows / kGates, rows / kGates), kFirstKeep);
     } else {
       std::ranges::fill(values, first_[i] == First::kOne ? 1.0f : 0.0f);
     }

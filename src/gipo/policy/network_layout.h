@@ -12,6 +12,7 @@ namespace gipo {
 
 class RandomStream;
 struct Conv;
+struct Window;
 
 // The backend of networks.h that computes nothing: it lists the parameters, and what passes through the layers.
 class NetworkLayout {
@@ -31,6 +32,10 @@ class NetworkLayout {
   Value tokens(const Value& x);
   Value mean_of_tokens(const Value& x);
   Value gru(const std::string& name, const Value& x, std::int64_t size);
+  Value window(const Value& x, std::int64_t block, const Window& window);
+  Value newest(const Value& x) { return {x[1]}; }
+  Value recall(const Value& q, const Value& k, const Value& v);
+  Value gate(const std::string& name, const Value& x, const Value& y);
   Value flat(const Value& x);
   Value join(const std::vector<Value>& all);
 
@@ -42,7 +47,7 @@ class NetworkLayout {
   void initialise(std::span<float> parameters, RandomStream& random, FirstWeights how, double output_gain) const;
 
  private:
-  enum class First { kMatrix, kBias, kOne, kZero, kVector, kGates };
+  enum class First { kMatrix, kBias, kOne, kZero, kVector, kGates, kKeep };
   void add_slice(const std::string& name, Value shape, First first);
   Value made(Value shape);
 

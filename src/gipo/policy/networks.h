@@ -22,12 +22,17 @@ namespace gipo {
 //   parameter(name, shape), activate(x, activation), pool(x), add(x, y), attention(q, k, v), tokens(x), mean_of_tokens(x)
 //   flat(x), join(all)
 //   gru(name, x, size)                         the state after each row; B knows which rows follow each other
+//   window(x, block, {steps, size})            of each row, the last so many with itself at the end; those before the
+//                                              first are there and not to be looked at
+//   newest(x), recall(q, k, v)                 of such rows the last; what q finds in them
+//   gate(name, x, y)                           x as y changes it: a recurrent layer's step
 //   enter(part)                                what the names of the layers that follow begin with
 struct Conv {
   std::int64_t out = 1, kernel = 1, stride = 1, padding = 0;
 };
 
 inline constexpr std::int64_t kEmbeddingWidth = 32, kVitWidth = 64, kVitHeads = 4, kVitBlocks = 2, kVitPatches = 8;
+inline constexpr std::int64_t kRecallHeads = 4;
 
 // Of images: what convolutions make of them, flat, for the hidden layers that follow. Of choices: a vector for each.
 template <class B>
@@ -99,9 +104,35 @@ typename B::Value features_network(B& b, const ModelSpec& spec, std::initializer
   return b.join(all);
 }
 
+struct Window {
+  std::int64_t steps = 1, size = 1;
+};
+
+// Blocks as in GTrXL (Parisotto et al., 2020): norms before, gates in place of sums. Of the last steps each block has what
+// it was given then. Places are told by how long ago a step was.
+template <class B>
+typename B::Value transformer_network(B& b, const PolicyOptions& o, typename B::Value x) {
+  using Value = typename B::Value;
+  const std::int64_t size = o.memory_size;
+  const auto relu = [&](Value v) { return b.activate(std::move(v), Activation::kRelu); };
+  x = b.linear("memory.in", x, size);
+  for (std::int64_t i = 0; i < kMemoryBlocks; ++i) {
+    const auto name = [&](const char* layer) { return fmt::format("memory.{}.{}", i, layer); };
+    const Value seen = b.norm(name("norm1"), b.window(x, i, {o.memory_window, size}));
+    const Value places = b.parameter(name("position"), {o.memory_window, size});
+    const Value keys = b.linear(name("key"), b.add(seen, places), size), values = b.linear(name("value"), seen, size);
+    Value y = b.recall(b.linear(name("query"), b.newest(seen), size), keys, values);
+    x = b.gate(name("gate1"), x, relu(b.linear(name("out"), y, size)));
+    y = relu(b.linear(name("up"), b.norm(name("norm2"), x), 2 * size));
+    x = b.gate(name("gate2"), x, relu(b.linear(name("down"), y, size)));
+  }
+  return x;
+}
+
 // What the features come to with what is remembered.
 template <class B>
 typename B::Value memory_network(B& b, const PolicyOptions& o, typename B::Value x) {
+  if (o.memory == Memory::kTransformer) return transformer_network(b, o, std::move(x));
   return o.memory == Memory::kGru ? b.gru("memory", x, o.memory_size) : x;
 }
 

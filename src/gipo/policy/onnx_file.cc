@@ -180,7 +180,7 @@ std::string policy_to_onnx(const SavedPolicy& policy) {
     x.floats = scaled_observation(g, policy.weights.scale, read);
   }
   if (spec.has_memory()) {
-    const OnnxDims dims = {kOnnxRows, spec.options.memory_size};
+    const OnnxDims dims = {kOnnxRows, static_cast<std::int64_t>(spec.memory_state())};
     g.input(x.state = "state", OnnxElement::kFloat, dims);
     g.output("next_state", OnnxElement::kFloat, dims);
   }

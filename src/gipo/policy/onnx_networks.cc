@@ -75,10 +75,15 @@ std::string OnnxNetworks::attention(const Value& q, const Value& k, const Value&
   return reshaped(turned(graph_.node("MatMul", {weights, heads(v, {0, 2, 1, 3})}), {0, 2, 1, 3}), {0, 0, kVitWidth});
 }
 
+std::string OnnxNetworks::gru(const std::string& name, const Value& x, std::int64_t) {
+  return cell(name, x, state_, "next_state");
+}
+
 // One step, as torch.nn.GRUCell defines it.
-std::string OnnxNetworks::gru(const std::string& name, const Value& x, std::int64_t size) {
+std::string OnnxNetworks::cell(const std::string& name, const Value& x, const Value& state, const std::string& output) {
+  GIPO_CHECK(used_ < slices_.size());
+  const std::vector<std::int64_t> sizes(3, slices_[used_].shape[0] / 3);
   const std::string weight_ih = next(), weight_hh = next(), bias_ih = next(), bias_hh = next();
-  const std::vector<std::int64_t> sizes(3, size);
   const std::string split = graph_.constant<std::int64_t>(name + ".gates", {3}, sizes);
   const auto gates = [&](const std::string& from, const std::string& weight, const std::string& bias,
                          const std::string& part) {
@@ -88,12 +93,64 @@ std::string OnnxNetworks::gru(const std::string& name, const Value& x, std::int6
     return outputs;
   };
   const std::vector<std::string> seen = gates(x, weight_ih, bias_ih, ".seen");
-  const std::vector<std::string> kept = gates(state_, weight_hh, bias_hh, ".kept");
+  const std::vector<std::string> kept = gates(state, weight_hh, bias_hh, ".kept");
   const std::string reset = graph_.node("Sigmoid", {graph_.node("Add", {seen[0], kept[0]})});
   const std::string update = graph_.node("Sigmoid", {graph_.node("Add", {seen[1], kept[1]})});
   const std::string fresh = graph_.node("Tanh", {graph_.node("Add", {seen[2], graph_.node("Mul", {reset, kept[2]})})});
-  const std::string change = graph_.node("Mul", {update, graph_.node("Sub", {state_, fresh})});
-  return graph_.node("Add", {fresh, change}, {}, {"next_state"});
+  const std::string change = graph_.node("Mul", {update, graph_.node("Sub", {state, fresh})});
+  return graph_.node("Add", {fresh, change}, {}, {output});
+}
+
+std::string OnnxNetworks::number(const std::vector<float>& values) {
+  return graph_.constant<float>(fmt::format("number.{}", shapes_++), {1, static_cast<std::int64_t>(values.size())},
+                                values);
+}
+
+// Columns [begin, end) of the second dimension.
+std::string OnnxNetworks::sliced(const Value& x, std::int64_t begin, std::int64_t end) {
+  const auto whole = [&](std::int64_t value) {
+    return graph_.constant<std::int64_t>(fmt::format("shape.{}", shapes_++), {1}, std::vector<std::int64_t>{value});
+  };
+  return graph_.node("Slice", {x, whole(begin), whole(end), whole(1)});
+}
+
+// The state holds the windows of all blocks, and then how many steps are in them.
+std::string OnnxNetworks::window(const Value& x, std::int64_t block, const Window& w) {
+  const std::int64_t held = w.steps - 1, of_block = held * w.size, all_blocks = kMemoryBlocks * of_block;
+  window_ = w;
+  const std::string before = reshaped(sliced(state_, block * of_block, (block + 1) * of_block), {0, held, w.size});
+  const std::string all = graph_.node("Concat", {before, reshaped(x, {0, 1, w.size})}, {onnx_whole("axis", 1)});
+  const std::string steps = sliced(state_, all_blocks, all_blocks + 1);
+  if (block == 0) {
+    std::vector<float> back;
+    for (std::int64_t j = 0; j < w.steps; ++j) back.push_back(static_cast<float>(held - j));
+    const std::string hidden =
+        graph_.node("Cast", {graph_.node("Greater", {number(back), steps})}, {onnx_whole("to", 1)});
+    hidden_ = reshaped(graph_.node("Mul", {hidden, number({-1e9f})}), {0, 1, 1, w.steps});
+  }
+  after_.push_back(reshaped(sliced(all, 1, w.steps), {0, of_block}));
+  if (block + 1 == kMemoryBlocks) {
+    const std::string more = graph_.node("Add", {steps, number({1})});
+    after_.push_back(graph_.node("Min", {more, number({static_cast<float>(held)})}));
+    graph_.node("Concat", after_, {onnx_whole("axis", 1)}, {"next_state"});
+  }
+  return all;
+}
+
+std::string OnnxNetworks::newest(const Value& x) {
+  return reshaped(sliced(x, window_.steps - 1, window_.steps), {0, window_.size});
+}
+
+std::string OnnxNetworks::recall(const Value& q, const Value& k, const Value& v) {
+  const std::int64_t width = window_.size / kRecallHeads;
+  const auto heads = [&](const Value& x, std::initializer_list<std::int64_t> order) {
+    return turned(reshaped(x, {0, 0, kRecallHeads, width}), order);
+  };
+  const std::string from = graph_.node(
+      "Mul", {reshaped(q, {0, kRecallHeads, 1, width}), number({1 / std::sqrt(static_cast<float>(width))})});
+  const std::string scores = graph_.node("Add", {graph_.node("MatMul", {from, heads(k, {0, 2, 3, 1})}), hidden_});
+  const std::string weights = graph_.node("Softmax", {scores}, {onnx_whole("axis", -1)});
+  return reshaped(graph_.node("MatMul", {weights, heads(v, {0, 2, 1, 3})}), {0, window_.size});
 }
 
 std::string OnnxNetworks::tokens(const Value& x) { return turned(reshaped(x, {0, kVitWidth, -1}), {0, 2, 1}); }

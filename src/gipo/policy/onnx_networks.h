@@ -35,11 +35,18 @@ class OnnxNetworks {
   Value tokens(const Value& x);
   Value mean_of_tokens(const Value& x);
   Value gru(const std::string& name, const Value& x, std::int64_t size);
+  Value window(const Value& x, std::int64_t block, const Window& window);
+  Value newest(const Value& x);
+  Value recall(const Value& q, const Value& k, const Value& v);
+  Value gate(const std::string& name, const Value& x, const Value& y) { return cell(name, y, x, name + ".out"); }
   Value flat(const Value& x) { return graph_.node("Flatten", {x}, {onnx_whole("axis", 1)}); }
   Value join(const std::vector<Value>& all);
 
  private:
   Value next();
+  Value cell(const std::string& name, const Value& x, const Value& state, const std::string& output);
+  Value number(const std::vector<float>& values);
+  Value sliced(const Value& x, std::int64_t begin, std::int64_t end);
   Value reshaped(const Value& x, std::initializer_list<std::int64_t> shape);
   Value turned(const Value& x, std::initializer_list<std::int64_t> order);
 
@@ -47,6 +54,9 @@ class OnnxNetworks {
   std::span<const TensorSlice> slices_;
   std::span<const float> parameters_;
   std::string state_;
+  Window window_;                   // of the last block
+  std::string hidden_;              // what of it was not there, as what scores lose
+  std::vector<std::string> after_;  // the state after, so far
   std::size_t used_ = 0, shapes_ = 0;
 };
 

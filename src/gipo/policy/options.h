@@ -16,9 +16,11 @@ inline constexpr auto kWords<FirstWeights> =
     std::to_array<Word<FirstWeights>>({{FirstWeights::kOrthogonal, "orthogonal"}, {FirstWeights::kUniform, "uniform"}});
 
 // What a policy has of its episode beside the observation.
-enum class Memory { kNone, kGru };
+enum class Memory { kNone, kGru, kTransformer };
 template <>
-inline constexpr auto kWords<Memory> = std::to_array<Word<Memory>>({{Memory::kNone, "none"}, {Memory::kGru, "gru"}});
+inline constexpr auto kWords<Memory> = std::to_array<Word<Memory>>({{Memory::kNone, "none"},
+                                                                    {Memory::kGru, "gru"},
+                                                                    {Memory::kTransformer, "transformer"}});
 
 // What the user asks for; the task's actions then decide on a DistributionSpec.
 enum class DistributionChoice { kAuto, kCategorical, kBinned, kGaussian };

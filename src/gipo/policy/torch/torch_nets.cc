@@ -188,7 +188,8 @@ Tensor TorchNets::next_state() {
   if (!critic_.remembers()) return after_;
   TorchMemory memory = memory_of(Part::kCritic, seen_.rows);
   TorchNetworks b(critic_.tensors(), &memory);
-  return torch::cat({after_, critic_.run(b, input(Part::kCritic, 0, seen_.rows), 0, 0)}, 1);
+  critic_.run(b, input(Part::kCritic, 0, seen_.rows), 0, 0);
+  return torch::cat({after_, memory.after}, 1);
 }
 
 // Of rows [begin, begin + rows).
@@ -202,6 +203,15 @@ NetworkInput<Tensor> TorchNets::input(Part part, std::size_t begin, std::size_t 
   return in;
 }
 
+// Which rows follow each other.
+void TorchNets::tell(TorchMemory& memory, const std::vector<std::vector<std::int64_t>>& sequences) const {
+  if (spec_.options.memory == Memory::kGru) {
+    memory.packed = pack(sequences, device_);
+  } else {
+    memory.windowed = windows_of(sequences, spec_.options.memory_window, device_);
+  }
+}
+
 // What a part's recurrent layer is told of the first `rows` rows.
 TorchMemory TorchNets::memory_of(Part part, std::size_t rows) const {
   if (!network(part).remembers()) return {};
@@ -213,14 +223,14 @@ TorchMemory TorchNets::memory_of(Part part, std::size_t rows) const {
     for (std::size_t r = s.begin; r < s.begin + s.length; ++r) all[i].push_back(static_cast<std::int64_t>(r));
     if (s.after < rows) all[i].push_back(static_cast<std::int64_t>(s.after));
   }
-  memory.packed = pack(all, device_);
+  tell(memory, all);
   return memory;
 }
 
 // The state after the contexts. No gradient goes back beyond it.
 Tensor TorchNets::before_sequences(Part part) const {
   const torch::NoGradGuard none;
-  const std::int64_t size = spec_.options.memory_size;
+  const auto size = static_cast<std::int64_t>(spec_.memory_state());
   TorchMemory memory{seen_.state.narrow(1, part == Part::kPolicy ? 0 : size, size)};
   std::size_t begin = Sequence::kNone, end = 0;
   for (const Sequence& s : seen_.sequences) {
@@ -235,7 +245,7 @@ Tensor TorchNets::before_sequences(Part part) const {
     for (std::size_t r = 0; r < s.context; ++r)
       all[i].push_back(static_cast<std::int64_t>(s.context_begin - begin + r));
   }
-  memory.packed = pack(all, device_);
+  tell(memory, all);
   TorchNetworks b(network(part).tensors(), &memory);
   network(part).run(b, input(part, begin, end - begin), 0, 0);
   return memory.after;

@@ -89,6 +89,7 @@ class TorchNets {
 
  private:
   NetworkInput<torch::Tensor> input(Part part, std::size_t begin, std::size_t rows) const;
+  void tell(TorchMemory& memory, const std::vector<std::vector<std::int64_t>>& sequences) const;
   TorchMemory memory_of(Part part, std::size_t rows) const;
   torch::Tensor before_sequences(Part part) const;
 
@@ -100,7 +101,7 @@ class TorchNets {
   TorchRows seen_;
   std::optional<TorchNetworks> trunk_backend_;  // where the layers that both read have ended
   torch::Tensor trunk_;                         // their output
-  torch::Tensor after_;                         // [rows, memory_size] the policy's state after its rows
+  torch::Tensor after_;                         // [rows, memory_state] the policy's state after its rows
 };
 
 // One thread a call: which networks run side by side is the caller's business, and bytes do not depend on it. OpenMP counts

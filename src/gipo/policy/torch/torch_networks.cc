@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <tuple>
+#include <utility>
 
 #include "gipo/core/error.h"
 
@@ -116,6 +117,40 @@ PackedRows pack(const std::vector<std::vector<std::int64_t>>& sequences, torch::
           whole_numbers(last).to(device)};
 }
 
+WindowedRows windows_of(const std::vector<std::vector<std::int64_t>>& sequences, std::int64_t steps,
+                        torch::Device device) {
+  const std::int64_t held = steps - 1, states = static_cast<std::int64_t>(sequences.size()) * held;
+  std::size_t rows = 0;
+  for (const auto& all : sequences) rows += all.size();
+  const auto width = static_cast<std::size_t>(steps);
+  std::vector<std::int64_t> places(rows * width), sequence(rows), present, last;
+  std::vector<float> back(rows * width, 0.0f), lengths;
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    const std::vector<std::int64_t>& all = sequences[s];
+    if (all.empty()) continue;
+    present.push_back(static_cast<std::int64_t>(s));
+    last.push_back(all.back());
+    lengths.push_back(static_cast<float>(all.size()));
+    for (std::size_t t = 0; t < all.size(); ++t) {
+      const auto row = static_cast<std::size_t>(all[t]);
+      GIPO_CHECK(row < rows);
+      sequence[row] = present.back();
+      for (std::size_t j = 0; j < width; ++j) {
+        const std::int64_t moment = static_cast<std::int64_t>(t + j) - held;  // negative: before the sequence
+        places[row * width + j] =
+            moment >= 0 ? states + all[static_cast<std::size_t>(moment)] : (present.back() + 1) * held + moment;
+        if (moment < 0) back[row * width + j] = static_cast<float>(-moment);
+      }
+    }
+  }
+  return {whole_numbers(places).to(device),
+          torch::tensor(back).reshape({static_cast<std::int64_t>(rows), steps}).to(device),
+          whole_numbers(sequence).to(device),
+          whole_numbers(present).to(device),
+          whole_numbers(last).to(device),
+          torch::tensor(lengths).unsqueeze(1).to(device)};
+}
+
 const Tensor& TorchNetworks::next() {
   GIPO_CHECK(used_ < parameters_.size());
   return parameters_[used_++];
@@ -169,6 +204,51 @@ Tensor TorchNetworks::gru(const std::string&, const Tensor& x, std::int64_t) {
                                    true, 1, 0.0, at::GradMode::is_enabled(), false));
   memory_->after = memory_->state.index_copy(0, packed.sequences, all.detach().index_select(0, packed.last));
   return all.index_select(0, packed.inverse);
+}
+
+// The state holds the windows of all blocks, and then how many steps are in them.
+Tensor TorchNetworks::window(const Tensor& x, std::int64_t block, const Window& w) {
+  GIPO_CHECK(memory_ != nullptr);
+  const std::int64_t held = w.steps - 1, of_block = held * w.size;
+  const Tensor& state = memory_->state;
+  const Tensor before = state.narrow(1, block * of_block, of_block).reshape({-1, held, w.size});
+  const Tensor steps = state.narrow(1, kMemoryBlocks * of_block, 1);
+  const auto finish = [&](const Tensor& windows, const Tensor& lengths) {
+    memory_->windows.push_back(windows.detach().narrow(1, 1, held).flatten(1));
+    if (block + 1 < kMemoryBlocks) return Tensor();
+    memory_->windows.push_back(lengths.clamp_max(static_cast<double>(held)));
+    return torch::cat(std::exchange(memory_->windows, {}), 1);
+  };
+  if (!memory_->windowed) {
+    const Tensor all = torch::cat({before, x.unsqueeze(1)}, 1);
+    memory_->hidden = torch::arange(held, -1, -1, state.options()).unsqueeze(0) > steps;
+    memory_->after = finish(all, steps + 1);
+    return all;
+  }
+  const WindowedRows& rows = *memory_->windowed;
+  GIPO_CHECK(rows.sequence.size(0) == x.size(0));
+  const Tensor all =
+      torch::cat({before.reshape({-1, w.size}), x}, 0).index_select(0, rows.places).view({-1, w.steps, w.size});
+  memory_->hidden = rows.back > steps.index_select(0, rows.sequence);
+  const Tensor next =
+      finish(all.detach().index_select(0, rows.last), steps.index_select(0, rows.sequences) + rows.lengths);
+  if (next.defined()) memory_->after = state.index_copy(0, rows.sequences, next);
+  return all;
+}
+
+Tensor TorchNetworks::recall(const Tensor& q, const Tensor& k, const Tensor& v) {
+  const std::int64_t rows = q.size(0), steps = k.size(1), width = q.size(1) / kRecallHeads;
+  const auto heads = [&](const Tensor& x) { return x.reshape({rows, steps, kRecallHeads, width}).transpose(1, 2); };
+  const Tensor from = q.reshape({rows, kRecallHeads, 1, width}) / std::sqrt(static_cast<double>(width));
+  const Tensor scores = torch::matmul(from, heads(k).transpose(2, 3));  // [rows, heads, 1, steps]
+  const Tensor hidden = memory_->hidden.reshape({rows, 1, 1, steps});
+  const Tensor weights = torch::softmax(scores.masked_fill(hidden, -1e9), -1);
+  return torch::matmul(weights, heads(v)).reshape({rows, -1});
+}
+
+Tensor TorchNetworks::gate(const std::string&, const Tensor& x, const Tensor& y) {
+  const Tensor &weight_ih = next(), &weight_hh = next(), &bias_ih = next(), &bias_hh = next();
+  return torch::gru_cell(y, x, weight_ih, weight_hh, bias_ih, bias_hh);
 }
 
 Tensor TorchNetworks::attention(const Tensor& q, const Tensor& k, const Tensor& v) {

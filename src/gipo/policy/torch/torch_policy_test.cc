@@ -231,18 +231,20 @@ INSTANTIATE_TEST_SUITE_P(Each, TorchEncoders,
 
 // Five steps in two sequences, the first after a context of two rows; then what follows each. In double, gate by gate.
 struct Remembering {
-  static constexpr std::int64_t kSize = 5;
+  static constexpr std::int64_t kWindow = 4, kHeld = kWindow - 1;
   static constexpr std::size_t kSteps = 5, kSeen = 7, kAll = 9;
   const std::vector<Sequence> sequences = {{0, 3, 5, 7, 2}, {3, 2, 6, 9, 0}};
+  std::int64_t size;
   ModelSpec spec;
   std::vector<float> rows, state;  // [kAll, 3], [sequences, state_size]
 
-  explicit Remembering(std::int64_t shared) {
+  Remembering(std::int64_t shared, Memory memory) : size(memory == Memory::kGru ? 5 : 8) {
     PolicyOptions options;
     options.hidden = {6, 4};
     options.shared = shared;
-    options.memory = Memory::kGru;
-    options.memory_size = kSize;
+    options.memory = memory;
+    options.memory_size = size;
+    options.memory_window = kWindow;
     EnvSpec env;
     env.id = "T";
     env.action = ActionSpace::discrete(3);
@@ -255,40 +257,96 @@ struct Remembering {
     for (auto* all : {&rows, &state}) {
       for (float& v : *all) v = static_cast<float>(random.normal());
     }
+    // Of a window: how many steps are in it.
+    for (std::size_t end = spec.memory_state(); memory == Memory::kTransformer && end <= state.size();
+         end += spec.memory_state()) {
+      state[end - 1] = end <= spec.state_size() ? 2 : 0;
+    }
   }
   void seen_by(Policy<float>& policy, const Parameters& parameters) const {
     const auto* column = reinterpret_cast<const std::byte*>(rows.data());
     policy.see(parameters.view(), {{&column, 1}, kSeen, state.data(), sequences});
   }
-  // The states after rows [0, kSeen), of one part.
+  // A recurrent layer's step in double: what is seen, and the state before.
+  static Tensor cell(Oracle& oracle, const std::string& name, const Tensor& seen, const Tensor& h) {
+    const auto gates = [&](const std::string& end, const Tensor& from) {
+      const Tensor all = torch::mv(oracle.p.at(name + ".weight_" + end), from);
+      return (all + oracle.p.at(name + ".bias_" + end)).chunk(3, 0);
+    };
+    const auto in = gates("ih", seen), kept = gates("hh", h);
+    const Tensor reset = torch::sigmoid(in[0] + kept[0]), update = torch::sigmoid(in[1] + kept[1]);
+    return (1 - update) * torch::tanh(in[2] + reset * kept[2]) + update * h;
+  }
+  // A step of the blocks in double. past: of each block what it was given before, the latest last; gets one more.
+  static Tensor blocks(Oracle& oracle, const std::string& memory, Tensor x, std::vector<std::vector<Tensor>>& past) {
+    const auto dense = [&](const std::string& name, const Tensor& of) {
+      return oracle.dense(name, of.unsqueeze(0))[0];
+    };
+    x = dense(memory + ".in", x);
+    for (std::size_t i = 0; i < past.size(); ++i) {
+      const std::string at = memory + "." + std::to_string(i) + ".";
+      past[i].push_back(x);
+      if (past[i].size() > kWindow) past[i].erase(past[i].begin());
+      std::vector<Tensor> keys, values, found;
+      for (std::size_t k = 0; k < past[i].size(); ++k) {
+        const Tensor seen = oracle.norm(at + "norm1", past[i][k]);
+        const auto place = static_cast<std::int64_t>(kWindow - past[i].size() + k);
+        keys.push_back(dense(at + "key", seen + oracle.p.at(at + "position")[place]));
+        values.push_back(dense(at + "value", seen));
+      }
+      const Tensor query = dense(at + "query", oracle.norm(at + "norm1", x));
+      const std::int64_t width = query.size(0) / 4;
+      for (std::int64_t head = 0; head < 4; ++head) {
+        const auto of_head = [&](const Tensor& t) { return t.narrow(-1, head * width, width); };
+        const Tensor scores = torch::mv(of_head(torch::stack(keys)), of_head(query)) / std::sqrt(double(width));
+        found.push_back(torch::mv(of_head(torch::stack(values)).t(), torch::softmax(scores, 0)));
+      }
+      x = cell(oracle, at + "gate1", torch::relu(dense(at + "out", torch::cat(found))), x);
+      const Tensor up = torch::relu(dense(at + "up", oracle.norm(at + "norm2", x)));
+      x = cell(oracle, at + "gate2", torch::relu(dense(at + "down", up)), x);
+    }
+    return x;
+  }
+  // What the layer with memory makes of rows [0, kSeen), of one part.
   Tensor remembered(Oracle& oracle, const std::string& part) const {
     const Tensor x = torch::tensor(rows).reshape({kAll, 3}).to(torch::kDouble);
+    const auto of_part = static_cast<std::int64_t>(spec.memory_state());
     const Tensor before =
         torch::tensor(state).reshape({2, static_cast<std::int64_t>(spec.state_size())}).to(torch::kDouble);
-    const auto step = [&](std::size_t row, const Tensor& h) {
-      const auto gates = [&](const std::string& end, const Tensor& from) {
-        const Tensor all = torch::mv(oracle.p.at(part + ".memory.weight_" + end), from);
-        return (all + oracle.p.at(part + ".memory.bias_" + end)).split(kSize, 0);
-      };
-      const auto seen = gates("ih", x[static_cast<std::int64_t>(row)]), kept = gates("hh", h);
-      const Tensor reset = torch::sigmoid(seen[0] + kept[0]), update = torch::sigmoid(seen[1] + kept[1]);
-      return (1 - update) * torch::tanh(seen[2] + reset * kept[2]) + update * h;
-    };
     std::vector<Tensor> after(kSeen);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       const Sequence& s = sequences[i];
-      Tensor h = before[static_cast<std::int64_t>(i)].slice(0, part == "policy" ? 0 : kSize).slice(0, 0, kSize);
-      for (std::size_t r = s.context_begin; r < s.context_begin + s.context; ++r) h = step(r, h).detach();
-      for (std::size_t r = s.begin; r < s.begin + s.length; ++r) after[r] = h = step(r, h);
-      after[s.after] = step(s.after, h);
+      Tensor h = before[static_cast<std::int64_t>(i)].slice(0, part == "policy" ? 0 : of_part).slice(0, 0, of_part);
+      std::vector<std::vector<Tensor>> past;
+      for (std::int64_t b = 0; b < kMemoryBlocks && spec.options.memory == Memory::kTransformer; ++b) {
+        past.emplace_back();
+        const auto steps = static_cast<std::int64_t>(h[of_part - 1].item<double>());
+        for (std::int64_t k = kHeld - steps; k < kHeld; ++k)
+          past[b].push_back(h.narrow(0, (b * kHeld + k) * size, size));
+      }
+      const auto step = [&](std::size_t row) {
+        const Tensor seen = x[static_cast<std::int64_t>(row)];
+        h = past.empty() ? cell(oracle, part + ".memory", seen, h) : blocks(oracle, part + ".memory", seen, past);
+        return h;
+      };
+      for (std::size_t r = s.context_begin; r < s.context_begin + s.context; ++r) {
+        step(r);
+        h = h.detach();
+        for (auto& block : past) block.back() = block.back().detach();
+      }
+      for (std::size_t r = s.begin; r < s.begin + s.length; ++r) after[r] = step(r);
+      after[s.after] = step(s.after);
     }
     return torch::stack(after);
   }
 };
 
+constexpr std::pair<std::int64_t, Memory> kMemories[] = {
+    {0, Memory::kGru}, {1, Memory::kGru}, {0, Memory::kTransformer}, {1, Memory::kTransformer}};
+
 TEST(TorchMemory, GradientsThroughTimeAreThoseOfTheSameLayerInDouble) {
-  for (const std::int64_t shared : {0, 1}) {
-    const Remembering seen(shared);
+  for (const auto& [shared, memory] : kMemories) {
+    const Remembering seen(shared, memory);
     const auto policy = make_torch_policy(seen.spec, {2 * kRows, Remembering::kSteps});
     Parameters parameters = first_parameters(*policy, seen.spec);
     RandomStream random(5);
@@ -344,8 +402,8 @@ TEST(TorchMemory, GradientsThroughTimeAreThoseOfTheSameLayerInDouble) {
 
 // An actor sees one row at a time, a learner all of them.
 TEST(TorchMemory, StepByStepIsTheSameAsWhole) {
-  for (const std::int64_t shared : {0, 1}) {
-    const Remembering seen(shared);
+  for (const auto& [shared, memory] : kMemories) {
+    const Remembering seen(shared, memory);
     const auto whole = make_torch_policy(seen.spec, {2 * kRows, Remembering::kSteps});
     const auto single = make_torch_policy(seen.spec, {1});
     const Parameters parameters = first_parameters(*whole, seen.spec);
@@ -373,10 +431,10 @@ TEST(TorchMemory, StepByStepIsTheSameAsWhole) {
 TEST(TorchDeviceNetworks, AreThoseOfThePolicy) {
   PolicyOptions options;
   options.hidden = {16, 12};
-  for (const std::int64_t shared : {0, 1}) {
+  for (const auto& [shared, kind] : kMemories) {
     for (const bool memory : {false, true}) {
       options.shared = shared;
-      const Remembering remembering(shared);
+      const Remembering remembering(shared, kind);
       const ModelSpec spec = memory ? remembering.spec : seeing("image=nature", {2, 44, 40}, options);
       const std::size_t steps = memory ? Remembering::kSteps : kRows - 1;
       const std::size_t rows = memory ? Remembering::kSeen : kRows;
