@@ -33,7 +33,7 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo test test-release test-python test-asan test-tsan test-slow test-torch test-cluster \
+.PHONY: help setup build demo demo-cluster test test-release test-python test-asan test-tsan test-slow test-torch test-cluster \
   test-cuda test-emulated fuzz zoo bench peers docs wheels lint format clean
 
 help:  ## this list
@@ -49,6 +49,11 @@ demo:  ## three methods learn two tasks from old data; a table and a figure
 	@scripts/setup.sh --demo
 	$(call build,demo)
 	@$(PYTHON) -m gipo.demo
+
+demo-cluster:  ## four actors on a Ray cluster of this machine; one is killed, then a node; what was lost
+	@scripts/setup.sh --cluster
+	$(call build,cluster,--target gipo)
+	@GIPO_BUILD_DIR=build/cluster $(PYTHON) -m gipo.demo_cluster
 
 # One after the other: each has all cores, and the first failure is the last thing printed.
 test: build  ## all tests but the slow ones, then the unit tests under sanitizers
@@ -75,13 +80,13 @@ test-slow: build  ## the tests labelled slow: whole learning runs
 
 test-cuda:  ## builds the backend cuda, which needs nvcc, and runs its tests, which need an NVIDIA card
 	$(call build,cuda)
-	@ctest --preset cuda -j $(JOBS) -R CudaLearner
+	@ctest --preset cuda -j $(JOBS) -R "CudaLearner|CudaPopulation"
 
-test-torch:  ## tests of the backend torch; installs libtorch
-	@scripts/setup.sh --torch
+test-torch:  ## tests of the backend torch and of the large model; installs libtorch, timm and transformers
+	@scripts/setup.sh --large
 	$(call build,torch)
 	@ctest --preset torch -j $(JOBS)
-	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
+	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_large_model.py tests/oracle/test_vla.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
 
 test-cluster:  ## tests of learners and actors as separate programs; installs gRPC and Ray
 	@scripts/setup.sh --cluster

@@ -1,16 +1,20 @@
 """Environment steps per second with remote actors, beside those of the same async run in one process.
 
-    python bench/cluster.py [--binary build/cluster/gipo] [--repeat 3] [--namespaces] [--certs]
+    python bench/cluster.py [--binary build/cluster/gipo] [--repeat 3] [--namespaces] [--certs] [--streams]
 
 Learner and actors share the cores of this machine in both cases. With --namespaces the learner is in a network namespace
 of its own, behind a veth pair (needs root). Prints a row for each task as JSON. The two are run in turn, and medians are
 compared: other work on the machine disturbs both alike.
+
+With --streams it measures the service without learning instead: segments of four actors to a learner that only keeps them, beside four
+bare gRPC streams of messages as large; and weights of 100 MB to 16 actors, beside as many bare streams.
 """
 
 import argparse
 import contextlib
 import json
 import re
+import shutil
 import statistics
 import struct
 import subprocess
@@ -83,6 +87,79 @@ def remote(binary, task, folder, namespaces, certs):
     return pace(folder / "runs/remote")
 
 
+# What is sent: segments of 64 steps of HalfCheetah, of 64 frames of 84x84x3; weights of a policy with 25 million numbers.
+STREAMS = {
+    "64 HalfCheetah steps": ["mujoco/stale", "env.id=HalfCheetah-v5", "env.count=4", "replay.segment_length=64",
+                             "staleness.actors=4"],
+    "64 frames of 84x84x3": ["classic/stale", "env.id=python:frames:Frames", "env.count=4", "replay.segment_length=64",
+                             "staleness.actors=4", "replay.capacity=4000", "staleness.regime=custom", "staleness.env_steps_per_update=4",
+                             "env.normalise_observations=false", "policy.hidden=[16]"],
+}
+HUGE = ["classic/stale", "policy.init=uniform", "policy.hidden=[4990, 4990]", "policy.critic_hidden=[16]", "staleness.actors=16", "env.count=1"]
+FRAMES = """
+import gymnasium, numpy as np
+class Frames(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, seed=None, options=None):
+        return np.zeros((84, 84, 3), np.uint8), {}
+    def step(self, action):
+        return np.zeros((84, 84, 3), np.uint8), 0.0, False, False, {}
+"""
+
+
+class Service:
+    """A program that listens until it is left."""
+
+    def __init__(self, words, folder, namespaces):
+        inside = ["ip", "netns", "exec", "gipo-learner"] if namespaces else []
+        self.process = subprocess.Popen([*inside, *map(str, words)], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+
+    def __enter__(self):
+        return self.process.stdout.readline().strip()
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def say(words, folder):
+    done = subprocess.run([*map(str, words)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def streams(load, folder, namespaces, certs, repeat, seconds=5):
+    """Each beside what gRPC makes of as many bytes."""
+    (folder / "frames.py").write_text(FRAMES)
+    host, own, theirs = ("10.213.0.1" if namespaces else "127.0.0.1"), *(("certs/learner", "certs") if certs else ("-", "-"))
+    shared = {"certs": certs, "namespaces": namespaces}
+    serve = lambda config: Service([load, "serve", f"{host}:0", own, *config, "run.dir=serve"], folder, namespaces)
+    bare = lambda: Service([load, "bare-serve", f"{host}:0", own], folder, namespaces)
+    for name, config in STREAMS.items():
+        rows = []
+        for _ in range(repeat):
+            shutil.rmtree(folder / "serve", ignore_errors=True)
+            with serve(config) as address:
+                ours = say([load, "send", address, theirs, 4, seconds], folder)
+            with bare() as address:
+                rows.append((ours, say([load, "bare-send", address, theirs, 4, seconds, ours["bytes"]], folder)))
+        mine, other = (statistics.median(row[i]["megabytes_per_second"] for row in rows) for i in (0, 1))
+        yield {"stream": name, "bytes": rows[0][0]["bytes"], "megabytes_per_second": mine, "bare": other,
+               "ratio": round(mine / other, 3)} | shared
+    rows = []
+    for _ in range(repeat):
+        shutil.rmtree(folder / "serve", ignore_errors=True)
+        with serve(HUGE) as address:
+            ours = say([load, "join", address, theirs, 16], folder)
+        with bare() as address:
+            rows.append((ours, say([load, "bare-join", address, theirs, 16, int(ours["bytes"])], folder)))
+    mine, other = (statistics.median(row[i]["seconds"] for row in rows) for i in (0, 1))
+    yield {"weights": "to 16 actors", "bytes": rows[0][0]["bytes"], "seconds": mine, "bare_seconds": other,
+           "ratio": round(mine / other, 2)} | shared
+
+
 @contextlib.contextmanager
 def veth_pair():
     def ip(*words):
@@ -108,6 +185,7 @@ def main():
     parser.add_argument("--task", choices=TASKS, action="append")
     parser.add_argument("--namespaces", action="store_true", help="two network namespaces; implies --certs")
     parser.add_argument("--certs", action="store_true", help="mTLS")
+    parser.add_argument("--streams", action="store_true", help="the service without learning, beside bare gRPC")
     arguments = parser.parse_args()
     binary = arguments.binary.resolve()
     certs = arguments.certs or arguments.namespaces
@@ -115,8 +193,12 @@ def main():
         folder = Path(name)
         if certs:
             names = [word for i in range(16) for word in ("--actor", f"a{i}")]
-            subprocess.run([binary, "certs", "certs", "--host", "10.213.0.1", *names], cwd=folder, check=True,
+            subprocess.run([binary, "certs", "certs", "--host", "10.213.0.1", "--host", "127.0.0.1", *names], cwd=folder, check=True,
                            capture_output=True)
+        if arguments.streams:
+            for row in streams(binary.parent / "tests/remote_load", folder, arguments.namespaces, certs, arguments.repeat):
+                print(json.dumps(row), flush=True)
+            return
         for task in arguments.task or TASKS:
             pairs = [(in_process(binary, task, folder), remote(binary, task, folder, arguments.namespaces, certs))
                      for _ in range(arguments.repeat)]

@@ -13,6 +13,7 @@
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 #   scripts/setup.sh --libero      LIBERO and robosuite, in an environment of their own, .venv-libero, about 1.3 GB
 #   scripts/setup.sh --torch       libtorch as well, for builds with the backend torch, about 600 MB (2 GB on x86-64)
+#   scripts/setup.sh --large       libtorch as well, and what the large model is compared with, about 150 MB more
 #   scripts/setup.sh --cluster     gRPC and Ray as well, for learners and actors on different hosts, about 350 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -50,6 +51,7 @@ for argument in "$@"; do
     --metaworld) requirements+=(requirements-metaworld) ;;
     --libero) libero=true ;;
     --torch) requirements+=(requirements-torch) ;;
+    --large) requirements+=(requirements-torch requirements-large) ;;
     --cluster)
       packages+=(libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libssl-dev)
       tools+=(protoc grpc_cpp_plugin)
@@ -57,7 +59,7 @@ for argument in "$@"; do
       ;;
     *)
       echo "setup: unknown argument $argument; known: --demo, --lint, --fuzz, --peers, --docs, --wheels, --box2d," \
-        "--metaworld, --libero, --torch, --cluster" >&2
+        "--metaworld, --libero, --torch, --large, --cluster" >&2
       exit 2
       ;;
   esac
@@ -182,7 +184,7 @@ make_environment() {
     say "installing the Python packages of $name into $venv"
     flags=()
     # They name what is needed: torch asks for all of CUDA, LIBERO for torch.
-    [[ "$name" != requirements-torch && "$name" != requirements-libero ]] || flags=(--no-deps)
+    [[ "$name" != requirements-torch && "$name" != requirements-large && "$name" != requirements-libero ]] || flags=(--no-deps)
     PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
       "${flags[@]}" -r <(lines_of "$name")
     echo "$wanted" >"$stamp"

@@ -2,10 +2,10 @@
 //
 //   remote_load actors ADDRESS CERTS COUNT DELAY_MS    as many actors in one process, each of which waits before each round
 //   remote_load serve LISTEN CERTS CONFIG [--set ...]  a learner's service that takes everything and learns nothing
-//   remote_load send ADDRESS CERTS SECONDS             segments to it, as fast as it takes them
+//   remote_load send ADDRESS CERTS COUNT SECONDS       segments to it by as many actors, as fast as it takes them
 //   remote_load join ADDRESS CERTS COUNT               as many actors that wait for the first weights
 //   remote_load bare-serve LISTEN CERTS                bare gRPC streams, of the same messages
-//   remote_load bare-send ADDRESS CERTS SECONDS BYTES
+//   remote_load bare-send ADDRESS CERTS COUNT SECONDS BYTES
 //   remote_load bare-join ADDRESS CERTS COUNT BYTES
 //
 // CERTS: a folder, or - for none. The services end with their input.
@@ -27,6 +27,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
+#include "gipo/io/files.h"
 #include "gipo/plan/automatic.h"
 #include "gipo/plan/plan.h"
 #include "gipo/policy/weights.h"
@@ -172,6 +173,7 @@ int serve(const std::string& listen, const std::string& certs, const std::string
                                 for (const std::string& o : overrides) apply_override(loaded, o);
                                 apply_override(loaded, "run.mode=async");
                               }).loaded);
+  make_folder(plan.run_dir);  // for who has which place
   const std::unique_ptr<Listener> listener = listen_for_actors(plan, {listen, folder_of(certs), 1e6});
   ReplayBuffer replay(plan.replay_shape(), RandomStream::derive(1, "replay"));
   Intake intake(replay, plan.envs());
@@ -188,9 +190,15 @@ int serve(const std::string& listen, const std::string& certs, const std::string
   return 0;
 }
 
-int send(const std::string& address, const std::string& certs, double seconds) {
+struct Sent {
+  std::uint64_t messages = 0;
+  std::size_t bytes = 0;  // of one
+  double rate = 0;        // bytes per second
+};
+
+Sent send_one(const std::string& address, const std::string& certs, std::size_t number, double seconds) {
   const Stop stop;
-  const std::unique_ptr<RemoteLearner> learner = connect_to_learner(connect_options(address, certs, 0), stop);
+  const std::unique_ptr<RemoteLearner> learner = connect_to_learner(connect_options(address, certs, number), stop);
   const Plan plan = plan_of(*learner);
   const RemotePlace place = learner->join(plan);
   ActorReport report;
@@ -216,9 +224,18 @@ int send(const std::string& address, const std::string& certs, double seconds) {
     learner->take(report);
   }
   learner->leave();
-  const double taken = seconds_now() - begun;
-  fmt::print("{{\"messages\": {}, \"bytes\": {}, \"megabytes_per_second\": {:.1f}}}\n", sent, bytes,
-             1e-6 * static_cast<double>(sent * bytes) / taken);
+  return {sent, bytes, static_cast<double>(sent * bytes) / (seconds_now() - begun)};
+}
+
+// As many at the same time.
+int in_parallel(std::size_t count, const std::function<Sent(std::size_t)>& one) {
+  std::vector<Sent> all(count);
+  in_threads(count, [&](std::size_t i) { all[i] = one(i); });
+  std::uint64_t messages = 0;
+  double rate = 0;
+  for (const Sent& s : all) messages += s.messages, rate += s.rate;
+  fmt::print("{{\"actors\": {}, \"messages\": {}, \"bytes\": {}, \"megabytes_per_second\": {:.1f}}}\n", count, messages,
+             all[0].bytes, 1e-6 * rate);
   return 0;
 }
 
@@ -286,7 +303,7 @@ std::unique_ptr<wire::Learner::Stub> bare_stub(const std::string& address, const
       grpc::CreateCustomChannel(address, channel_credentials(folder, parse_host_port(address, "ADDRESS")), arguments));
 }
 
-int bare_send(const std::string& address, const std::string& certs, double seconds, std::size_t bytes) {
+Sent bare_send(const std::string& address, const std::string& certs, double seconds, std::size_t bytes) {
   const auto stub = bare_stub(address, certs);
   grpc::ClientContext context;
   const auto stream = stub->Push(&context);
@@ -303,9 +320,7 @@ int bare_send(const std::string& address, const std::string& certs, double secon
   stream->WritesDone();
   replies.join();
   stream->Finish();
-  fmt::print("{{\"messages\": {}, \"bytes\": {}, \"megabytes_per_second\": {:.1f}}}\n", sent, bytes,
-             1e-6 * static_cast<double>(sent * bytes) / (seconds_now() - begun));
-  return 0;
+  return {sent, bytes, static_cast<double>(sent * bytes) / (seconds_now() - begun)};
 }
 
 int bare_join(const std::string& address, const std::string& certs, std::size_t count, const std::string& bytes) {
@@ -329,10 +344,17 @@ int run(const std::vector<std::string>& words) {
   const std::string mode = word(0), address = word(1), certs = word(2);
   if (mode == "actors") return actors(address, certs, std::stoull(word(3)), std::stoi(word(4)));
   if (mode == "serve") return serve(address, certs, word(3), {words.begin() + 4, words.end()});
-  if (mode == "send") return send(address, certs, std::stod(word(3)));
+  if (mode == "send") {
+    return in_parallel(std::stoull(word(3)),
+                       [&](std::size_t i) { return send_one(address, certs, i, std::stod(word(4))); });
+  }
   if (mode == "join") return join(address, certs, std::stoull(word(3)));
   if (mode == "bare-serve") return bare_serve(address, certs);
-  if (mode == "bare-send") return bare_send(address, certs, std::stod(word(3)), std::stoull(word(4)));
+  if (mode == "bare-send") {
+    return in_parallel(std::stoull(word(3)), [&](std::size_t) {
+      return bare_send(address, certs, std::stod(word(4)), std::stoull(word(5)));
+    });
+  }
   if (mode == "bare-join") return bare_join(address, certs, std::stoull(word(3)), word(4));
   throw Error("unknown mode " + mode);
 }

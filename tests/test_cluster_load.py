@@ -17,7 +17,7 @@ from conftest import BUILD, ROOT, settings, summary, wait_until
 from test_cluster import cluster, compare, grpc_built, stop, with_grpc  # noqa: F401  fixtures
 from test_cluster_security import resident_kb
 
-LOAD_SECONDS = float(os.environ.get("GIPO_LOAD_SECONDS", "180"))
+LOAD_SECONDS = float(os.environ.get("GIPO_LOAD_SECONDS", "120"))
 ACTORS, DELAY_MS = 512, 250
 
 
@@ -32,7 +32,8 @@ def test_512_slow_actors_are_served_alike_and_the_dial_holds(cluster, gipo):  # 
     updates = int(LOAD_SECONDS * ACTORS * 1000 / DELAY_MS / 4)
     options = {"staleness.actors": ACTORS, "env.count": 1, "learner.updates": updates, "learner.batch_size": 64,
                "replay.capacity": 400_000, "staleness.env_steps_per_update": 4, "staleness.regime": "custom",
-               "checkpoint.every_updates": 20_000, "log.every_updates": 100, "policy.hidden": "[16, 16]"}
+               # A segment is sent when it is closed: long ones of slow environments are old when they come, near or far.
+               "replay.segment_length": 8, "checkpoint.every_updates": 20_000, "log.every_updates": 100, "policy.hidden": "[16, 16]"}
     learner = cluster.start("learn", "classic/stale", "--name", "far", "--listen", "127.0.0.1:17512", "--quiet",
                             *settings(options), log="learner.log")
     wait_until(lambda: "listening" in (cluster.run("far") / "log.txt").read_text()
@@ -47,6 +48,8 @@ def test_512_slow_actors_are_served_alike_and_the_dial_holds(cluster, gipo):  # 
             threads.append(len(os.listdir(f"/proc/{learner.pid}/fd")))
     assert learner.returncode == 0, cluster.text()
     said = json.loads(load.communicate(timeout=60)[0])
+    # As many environments with fewer threads.
+    options |= {"staleness.actors": 8, "env.count": ACTORS // 8}
     local = gipo("train", "classic/stale", "--name", "near", "--quiet", "--set", "run.mode=async", *settings(options))
     assert local.returncode == 0, local.stderr
     # The replay fills until it holds replay.capacity; what was made once is then used again.
@@ -56,7 +59,8 @@ def test_512_slow_actors_are_served_alike_and_the_dial_holds(cluster, gipo):  # 
     print(json.dumps(row))
     assert said["rejoined"] == 0 and said["steps_least"] > 0.8 * said["steps_median"], row
     assert abs(row["old_frac"] - row["old_frac_local"]) < 0.02, row
-    assert max(threads) - min(threads[5:]) < 100, "descriptors grow"
+    later = threads[len(threads) // 2 : -2]  # all have come, and none has gone
+    assert max(later) - min(later) < 20, "descriptors grow"
     assert filled[-1] < 1.1 * filled[0] + 4096, row
 
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import HANG, settings
+from conftest import HANG, ROOT, settings
 from test_cluster import grpc_built, with_grpc  # noqa: F401  fixtures
 from test_suite import command, contents, finished, suite  # noqa: F401  fixture
 
@@ -203,3 +203,13 @@ def test_an_interrupted_suite_over_the_cluster_goes_on(suite, environment):  # n
     for out, more in ((local, []), (far, ["--ray"])):
         assert subprocess.run(command(suite, out.name, *only, *more), cwd=suite.folder).returncode == 0
     assert contents(far) == contents(local)
+
+
+@pytest.mark.slow
+def test_the_demo_loses_nothing_but_open_segments(with_grpc, tmp_path):  # noqa: F811
+    ended = subprocess.run([sys.executable, "-m", "gipo.demo_cluster", "--out", "demo"], cwd=tmp_path, capture_output=True,
+                           text=True, env=os.environ | {"PYTHONPATH": str(ROOT / "python")})
+    assert ended.returncode == 0, ended.stderr
+    assert "killed an actor" in ended.stderr and "killed a node with" in ended.stderr, ended.stderr
+    assert ", 0 in finished segments were lost" in ended.stdout, ended.stdout
+    assert "killed" in ended.stdout and (tmp_path / "demo/cluster.png").stat().st_size > 10_000

@@ -334,6 +334,17 @@ def test_mistakes_in_the_file_exit_with_2_and_touch_nothing(suite, change, parts
     assert suite.entries() == before
 
 
+def test_a_card_that_is_not_there_is_named_and_nothing_is_touched(suite):
+    before = suite.entries()
+    words = [suite.binary, "suite", "suite.toml", "--device", "cuda"]
+    done = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True,
+                          env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})  # fmt: skip
+    assert done.returncode == 2 and done.stderr.startswith("gipo: --device cuda: ") and done.stderr.count("\n") == 1
+    assert suite.entries() == before
+    assert suite("suite", "suite.toml", "--device", "tpu").returncode == 2
+    assert suite("suite", "suite.toml", "--device", "cuda", "--ray").returncode == 2
+
+
 def test_run_folder_of_another_version_or_other_options_is_named_and_untouched(suite):
     suite.write(SUITE.replace("[1, 2]", "[1]"))
     assert subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True).returncode == 0

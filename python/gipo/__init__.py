@@ -25,6 +25,7 @@ _PUBLIC = {
     "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],
     "gipo.scores": ["iqm", "aggregate", "Estimate", "performance_profile", "probability_of_improvement"],
     "gipo.grid": ["grid_study", "grid_optimum"],
+    "gipo.large_model": ["LargeModel", "openvla_prompt", "unnormalise"],
     "gipo._core": ["ConfigError", "RunError", "version"],
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}

@@ -6,6 +6,9 @@ from gipo.evaluation import Evaluation as Evaluation
 from gipo.evaluation import evaluate as evaluate
 from gipo.grid import grid_optimum as grid_optimum
 from gipo.grid import grid_study as grid_study
+from gipo.large_model import LargeModel as LargeModel
+from gipo.large_model import openvla_prompt as openvla_prompt
+from gipo.large_model import unnormalise as unnormalise
 from gipo.native import make_env as make_env
 from gipo.native import make_vec as make_vec
 from gipo.objective import Surrogate as Surrogate

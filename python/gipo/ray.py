@@ -43,12 +43,17 @@ class RunFailed(Exception):
     """The run cannot go on."""
 
 
-def connect(programs: int) -> Any:
-    """Ray, connected: to the cluster that RAY_ADDRESS names, else to one on this machine alone, with room for so many."""
+def find_ray() -> Any:
     try:
         import ray
     except ImportError:
         raise UserMistake("Ray is not installed: pip install 'gipo[ray]', or scripts/setup.sh --cluster in a clone") from None
+    return ray
+
+
+def connect(programs: int) -> Any:
+    """Ray, connected: to the cluster that RAY_ADDRESS names, else to one on this machine alone, with room for so many."""
+    ray = find_ray()
     if not ray.is_initialized():
         room = {"num_cpus": max(os.cpu_count() or 1, programs), "include_dashboard": False}
         ray.init(**({} if os.environ.get("RAY_ADDRESS") else room), log_to_driver=False, logging_level=logging.ERROR)
@@ -76,9 +81,9 @@ class _Placed:
 
     def __init__(
         self, ray: Any, run_dir: Path, config: str, actors: int, resources: Mapping[str, Any],
-        learner_resources: Mapping[str, Any], say: Callable[[str], None],
+        learner_resources: Mapping[str, Any], ledgers: Path | None, say: Callable[[str], None],
     ) -> None:
-        self.ray, self.run_dir, self.config, self.say = ray, run_dir, config, say
+        self.ray, self.run_dir, self.config, self.ledgers, self.say = ray, run_dir, config, ledgers, say
         self.names = [f"actor-{i}" for i in range(actors)]
         self.begun = False
         self._tasks: dict[Any, str] = {}  # names of actors by their tasks
@@ -99,7 +104,8 @@ class _Placed:
             self._place(name)
 
     def _place(self, name: str) -> None:
-        self._tasks[self._actor.remote(program(), self._address, self._certificates[name])] = name
+        ledger = str(self.ledgers.absolute() / f"{name}.jsonl") if self.ledgers else ""
+        self._tasks[self._actor.remote(program(), self._address, self._certificates[name], ledger)] = name
 
     def start_learner_again(self, why: str) -> None:
         """Only the program: its actors wait for it at its address."""
@@ -213,6 +219,7 @@ def _attend(placed: _Placed, watch: _Watch) -> None:
 def run_on_cluster(
     config: str, words: Sequence[str], actors: int | None, resources: Mapping[str, Any],
     learner_resources: Mapping[str, Any], flags: Sequence[str], callback: Callback | None, progress: bool,
+    ledgers: Path | None = None,
 ) -> Path:
     """Trains and returns the run folder. Raises UserMistake, RunFailed."""
     wanted = [] if actors is None else ["--set", f"staleness.actors={actors}"]
@@ -223,7 +230,7 @@ def run_on_cluster(
     ray = connect(count + 1)
     run_dir = Path(resolved["run_dir"]).absolute()
     watch = _Watch(run_dir.name, options["learner"]["updates"], count, callback, progress)
-    placed = _Placed(ray, run_dir, resolved["config"], count, resources, learner_resources, watch.say)
+    placed = _Placed(ray, run_dir, resolved["config"], count, resources, learner_resources, ledgers, watch.say)
     try:
         placed.start(flags)
         try:
@@ -257,6 +264,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     progress: bool = True,
+    ledgers: str | PathLike[str] | None = None,
     **options: Any,
 ) -> Run:
     """Trains a policy with learner and actors on a Ray cluster, and returns its run folder.
@@ -269,7 +277,7 @@ def train(
     resources: what Ray is to set aside for each actor, as in `ray.remote`: {"num_cpus": 1} unless given, spread over the
         nodes. learner_resources: for the learner, for instance {"num_cpus": 4, "num_gpus": 1}.
     resume: continue the run folder of this name, if there is one.
-    progress: print lines on stderr.
+    progress: print lines on stderr. ledgers: folder on the nodes, which must exist, for what `gipo actor --ledger` writes.
 
     The cluster is the one that RAY_ADDRESS names or that `ray.init` connected to before; else one is started on this
     machine. Ctrl-C ends the run with a checkpoint. Mistakes raise gipo.ConfigError, a run that cannot go on
@@ -292,7 +300,8 @@ def train(
     text = lambda value: value if isinstance(value, str) else json.dumps(value)
     words = [word for key, value in given.items() for word in ("--set", f"{key}={text(value)}")]
     try:
-        folder = run_on_cluster(path, words, actors, resources or {}, learner_resources or {}, flags, callback, progress)
+        folder = run_on_cluster(path, words, actors, resources or {}, learner_resources or {}, flags, callback, progress,
+                                None if ledgers is None else Path(ledgers))
     except UserMistake as error:
         raise _core.ConfigError(f"gipo.ray.train: {error}") from None
     except RunFailed as error:

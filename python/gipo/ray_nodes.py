@@ -170,8 +170,11 @@ class LearnerNode:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def run_actor(binary: str, address: str, certificates: dict[str, bytes]) -> str:
-    """An actor of that learner on this node, started again when it dies. Returns when the run has ended."""
+def run_actor(binary: str, address: str, certificates: dict[str, bytes], ledger: str = "") -> str:
+    """An actor of that learner on this node, started again when it dies. Returns when the run has ended.
+
+    ledger: file on this node for `gipo actor --ledger`; empty: none.
+    """
     binary, short_lives = program(binary), 0
     with tempfile.TemporaryDirectory(prefix="gipo-actor-") as name:
         folder = Path(name)
@@ -182,7 +185,8 @@ def run_actor(binary: str, address: str, certificates: dict[str, bytes]) -> str:
         while True:
             begun = time.monotonic()
             with (folder / "actor.txt").open("wb") as output:
-                process = start_program([binary, "actor", address, "--certs", "certs"], output, name,
+                words = [binary, "actor", address, "--certs", "certs", *(["--ledger", ledger] if ledger else [])]
+                process = start_program(words, output, name,
                                         signal.SIGTERM)
             try:
                 code = process.wait()

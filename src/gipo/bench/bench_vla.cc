@@ -132,8 +132,8 @@ std::vector<BenchCase> bench_vla() {
   }
   // What is kept fills the memory of one H200.
   add_inference("7b", "cuda", {1, 8, 32});
-  add_update("7b", "cuda", {"", 2, 16, 0, {0, 0, 12}});
-  add_update("7b", "cuda", {"", 1, 28, 0, {0, 0, 12}});
+  add_update("7b", "cuda", {"", 2, 16, 0, {0, 0, 5}});
+  add_update("7b", "cuda", {"", 1, 28, 0, {0, 0, 5}});
   add_update("7b", "cuda", {"", 2, 32, 32, {0, 0, 0}});
   return cases;
 }

@@ -17,6 +17,7 @@ void add_policy(nanobind::module_& module);     // a trained policy
 void add_envs(nanobind::module_& module);       // the tasks, for loops of others
 void add_training(nanobind::module_& module);   // train and resume
 void add_episodes(nanobind::module_& module);   // the episodes of an evaluation
+void add_vla(nanobind::module_& module);        // the large model
 
 nanobind::object acting_policy(SavedPolicy policy);  // as Python knows it
 

@@ -24,4 +24,5 @@ NB_MODULE(_core, m) {
   gipo::bindings::add_envs(m);
   gipo::bindings::add_training(m);
   gipo::bindings::add_episodes(m);
+  gipo::bindings::add_vla(m);
 }

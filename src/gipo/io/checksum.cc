@@ -1,5 +1,13 @@
 #include "gipo/io/checksum.h"
 
+#if defined(__aarch64__)
+#include <arm_acle.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -35,9 +43,46 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
+// Eight bytes at a time, then the rest, by the processor.
+#if defined(__aarch64__)
+bool has_instruction() { return (::getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+
+__attribute__((target("+crc"))) std::uint32_t by_instruction(std::string_view bytes, std::uint32_t crc) {
+  const char* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (std::uint64_t word = 0; left >= 8; at += 8, left -= 8) {
+    std::memcpy(&word, at, 8);
+    crc = __crc32cd(crc, word);
+  }
+  for (; left > 0; ++at, --left) crc = __crc32cb(crc, static_cast<std::uint8_t>(*at));
+  return crc;
+}
+#elif defined(__x86_64__)
+bool has_instruction() { return __builtin_cpu_supports("sse4.2"); }
+
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::string_view bytes, std::uint32_t crc) {
+  const char* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (std::uint64_t word = 0; left >= 8; at += 8, left -= 8) {
+    std::memcpy(&word, at, 8);
+    crc = static_cast<std::uint32_t>(_mm_crc32_u64(crc, word));
+  }
+  for (; left > 0; ++at, --left) crc = _mm_crc32_u8(crc, static_cast<unsigned char>(*at));
+  return crc;
+}
+#else
+bool has_instruction() { return false; }
+std::uint32_t by_instruction(std::string_view, std::uint32_t crc) { return crc; }
+#endif
+
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t previous) {
+  static const bool own = has_instruction();
+  return own ? ~by_instruction(bytes, ~previous) : crc32c_by_tables(bytes, previous);
+}
+
+std::uint32_t crc32c_by_tables(std::string_view bytes, std::uint32_t previous) {
   std::uint32_t crc = ~previous;
   const char* at = bytes.data();
   std::size_t left = bytes.size();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace gipo {
@@ -59,6 +60,16 @@ TEST(Checksum, MaskedIsRotatedAndOffset) {
   EXPECT_EQ(masked_crc32c("foo"), ((crc >> 15) | (crc << 17)) + 0xa282ead8u);
   // The length field of a 24-byte record, with which event files begin; the value is that of the tensorboard package.
   EXPECT_EQ(masked_crc32c(std::string("\x18\0\0\0\0\0\0\0", 8)), 0x224b7fa3u);
+}
+
+TEST(Checksum, InstructionAndTablesAgree) {
+  std::string bytes;
+  for (int i = 0; i < 300; ++i) {
+    bytes.push_back(static_cast<char>(i * 37 + (i >> 3)));
+    const auto from = static_cast<std::size_t>(i % 9);  // not at a multiple of eight either
+    const std::string_view part = std::string_view(bytes).substr(std::min(from, bytes.size()));
+    ASSERT_EQ(crc32c(part, 0x1234567), crc32c_by_tables(part, 0x1234567)) << i;
+  }
 }
 
 }  // namespace

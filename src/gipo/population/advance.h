@@ -9,12 +9,16 @@ namespace gipo::population {
 template <class Team, class T>
 GIPO_CARD void copy_array(Team& team, T* to, const T* from, std::size_t count) {
   static_assert(sizeof(T) % 4 == 0);
+#if defined(__CUDA_ARCH__)
   auto* const words = reinterpret_cast<std::uint32_t*>(to);
   const auto* const read = reinterpret_cast<const std::uint32_t*>(from);
   for (std::size_t i = static_cast<std::size_t>(team.rank()); i < count * sizeof(T) / 4;
        i += static_cast<std::size_t>(team.size())) {
     words[i] = read[i];
   }
+#else
+  if (team.rank() == 0) std::memcpy(to, from, count * sizeof(T));
+#endif
 }
 
 // What outlives a launch, into shared memory and back.

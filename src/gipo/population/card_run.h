@@ -3,8 +3,8 @@
 // One run is one block of threads. What an update reads again and again lies in the block's shared memory (Workspace); what
 // outlives a launch lies in the card's memory (RunMemory):
 //
-//   shared   weights of policy, critic and average, the gradient of one network; a chunk of samples and what each layer makes of it;
-//            numbers of each sample of the batch; the environments
+//   shared   weights of policy, critic and average, the gradient of one network; a chunk of samples and what each layer
+//            makes of it; numbers of each sample of the batch; the environments
 //   memory   the replay: a ring of rows and a ring of segments; open segments; moments of AdamW; what is to be logged
 //
 // A batch goes through the networks in chunks of 32 or 64 samples. The values and log-probs of all samples come first, since

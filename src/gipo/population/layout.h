@@ -22,8 +22,6 @@ class Carver {
   std::size_t bytes_ = 0;
 };
 
-GIPO_HD constexpr int larger(int a, int b) { return a < b ? b : a; }
-
 GIPO_HD inline int log_ages_size(const RunSpec& s) { return 2 * s.batch + s.gap_pool; }
 
 // Three pieces: the head, which is copied to the host between launches; the body, which never is; and the report.
@@ -87,16 +85,16 @@ GIPO_HD inline Workspace carve_workspace(const RunSpec& s, int threads, Carver& 
   for (int l = 0; l <= kMostLayers; ++l) {
     int stride = 0;
     for (const Net* net : {&s.policy, &s.critic}) {
-      if (l < net->count) stride = larger(stride, net->layers[l].in_stride);
-      if (l == net->count) stride = larger(stride, net->layers[l - 1].stride);
+      if (l < net->count) stride = larger_of(stride, net->layers[l].in_stride);
+      if (l == net->count) stride = larger_of(stride, net->layers[l - 1].stride);
     }
     w.samples[l] = from.take<float>(static_cast<std::size_t>(stride) * static_cast<std::size_t>(s.chunk));
   }
-  w.parts = from.take<float>(16 * static_cast<std::size_t>(larger(threads, 8)));
+  w.parts = from.take<float>(16 * static_cast<std::size_t>(larger_of(threads, 8)));
   w.rows = from.take<int>(n);
   w.stretch_begin = from.take<int>(n);
   w.stretch_length = from.take<int>(n);
-  const auto values = static_cast<std::size_t>(larger(s.batch, s.segment_length + 1));
+  const auto values = static_cast<std::size_t>(larger_of(s.batch, s.segment_length + 1));
   w.value = from.take<float>(values);
   for (float** array : {&w.action, &w.reward, &w.after, &w.joint, &w.advantage, &w.target, &w.multiplier}) {
     *array = from.take<float>(n);

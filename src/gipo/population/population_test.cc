@@ -192,6 +192,19 @@ TEST_F(Populations, SingleStepsAreSampled) {
   EXPECT_NEAR(card, cpu, 0.2 * cpu);
 }
 
+TEST_F(Populations, CartPoleIsLearned) {
+  Config& c = loaded_.config;
+  c.policy.hidden = {16};
+  c.env.reward_scale = 0.1;
+  c.replay.capacity = 4000;
+  c.learner.policy_lr = c.learner.value_lr = 3e-3;
+  c.learner.updates = 2000;
+  c.log.every_updates = 100;
+  train(std::vector{plan_named("a")});
+  const auto summary = nlohmann::json::parse(read_file(dir_ / "a/summary.json"));
+  EXPECT_GT(summary["final_return"]["mean"].get<double>(), 100) << "a policy that has not learned has 22";
+}
+
 TEST_F(Populations, RunsOfOnePopulationAreThoseOfEachAlone) {
   loaded_.config.learner.updates = 30;
   const Plan one = plan_named("one");

@@ -441,6 +441,7 @@ class Client final : public RemoteLearner {
     while (weights.Read(&reply)) {
       if (reply.size() != weights_bytes_) break;
       if (reply.offset() == 0) bytes.clear();
+      bytes.reserve(weights_bytes_);
       if (reply.offset() != bytes.size() || reply.part().size() > reply.size() - bytes.size()) continue;
       bytes += reply.part();
       if (bytes.size() < reply.size() || crc32c(bytes) != reply.crc()) continue;

@@ -73,12 +73,18 @@ template <class T>
 void rotate(const Rotation& a) {
   const std::int64_t size = 2 * a.half;
   for (std::int64_t row = 0; row < a.rows; ++row) {
-    const float* const angle = a.table + static_cast<std::int64_t>(a.position[row]) * size;
-    for (std::int64_t head = 0; head < a.turned * a.heads; ++head) {
+    const float* const angle = a.turned > 0 ? a.table + static_cast<std::int64_t>(a.position[row]) * size : nullptr;
+    for (std::int64_t head = 0; head < (a.from[0].data != nullptr ? a.parts : a.turned) * a.heads; ++head) {
       T* const x = static_cast<T*>(a.x) + (row * a.parts * a.heads + head) * size;
+      const T* from = x;
+      if (const Rotation::Part& part = a.from[head / a.heads]; part.data != nullptr) {
+        from = static_cast<const T*>(part.data) + row / a.each * part.sequence + row % a.each * part.row +
+               head % a.heads * part.head;
+      }
       for (std::int64_t i = 0; i < a.half; ++i) {
-        const float c = angle[2 * i], s = a.inverse ? -angle[2 * i + 1] : angle[2 * i + 1];
-        const float one = load(x[i]), two = load(x[i + a.half]);
+        const bool turned = head < a.turned * a.heads;
+        const float c = turned ? angle[2 * i] : 1, s = turned ? (a.inverse ? -1 : 1) * angle[2 * i + 1] : 0;
+        const float one = load(from[i]), two = load(from[i + a.half]);
         store(x[i], one * c - two * s);
         store(x[i + a.half], two * c + one * s);
       }

@@ -154,19 +154,32 @@ __global__ void __launch_bounds__(512) norm_gradient_kernel(const __grid_constan
 
 // A thread for each eight pairs.
 __global__ void __launch_bounds__(256) rotate_kernel(const __grid_constant__ Rotation a) {
-  const std::int64_t of_head = a.half / kEach, of_row = a.turned * a.heads * of_head;
+  const bool apart = a.from[0].data != nullptr;
+  const bool plain = a.turned == 0;  // parts are put together, no more
+  const std::int64_t of_head = (plain ? 2 * a.half : a.half) / kEach;
+  const std::int64_t of_row = (apart ? a.parts : a.turned) * a.heads * of_head;
   const std::int64_t at = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
   if (at >= a.rows * of_row) return;
   const std::int64_t row = at / of_row, head = at % of_row / of_head, i = at % of_head * kEach;
-  const std::int64_t begin = (row * a.parts * a.heads + head) * 2 * a.half + i;
-  const float2* angle = reinterpret_cast<const float2*>(a.table) + a.position[row] * a.half + i;
-  Floats one = load(a.x, begin), two = load(a.x, begin + a.half);
+  const std::int64_t begin = (row * a.parts * a.heads + head) * 2 * a.half + i, part = head / a.heads;
+  const void* source = a.x;
+  std::int64_t from = begin;
+  if (apart) {
+    const Rotation::Part p = part == 0 ? a.from[0] : part == 1 ? a.from[1] : a.from[2];
+    source = p.data;
+    from = row / a.each * p.sequence + row % a.each * p.row + head % a.heads * p.head + i;
+  }
+  if (plain) return store(a.x, begin, load(source, from));
+  Floats one = load(source, from), two = load(source, from + a.half);
+  if (part < a.turned) {
+    const float2* angle = reinterpret_cast<const float2*>(a.table) + a.position[row] * a.half + i;
 #pragma unroll
-  for (int j = 0; j < kEach; ++j) {
-    const float2 turn = angle[j];
-    const float s = a.inverse ? -turn.y : turn.y, x = one.v[j], y = two.v[j];
-    one.v[j] = x * turn.x - y * s;
-    two.v[j] = y * turn.x + x * s;
+    for (int j = 0; j < kEach; ++j) {
+      const float2 turn = angle[j];
+      const float s = a.inverse ? -turn.y : turn.y, x = one.v[j], y = two.v[j];
+      one.v[j] = x * turn.x - y * s;
+      two.v[j] = y * turn.x + x * s;
+    }
   }
   store(a.x, begin, one);
   store(a.x, begin + a.half, two);
@@ -202,12 +215,11 @@ __global__ void __launch_bounds__(kHeadThreads)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = kHeadThreads / 32;
   const int tokens = static_cast<int>(o.tokens), each = static_cast<int>(o.each), ratios = tokens / each;
   const std::int64_t n = blockIdx.x, first = n * tokens;
-  const float inverse = 1 / o.temperature;
   for (int t = warp; t < tokens; t += warps) {
     const float* logits = a.logits + (first + t) * kHeadChoices;
     float z[kHeadChoices / 32], top = -HUGE_VALF, sum = 0, weighted = 0;
 #pragma unroll
-    for (int k = 0; k < kHeadChoices / 32; ++k) top = fmaxf(top, z[k] = logits[k * 32 + lane] * inverse);
+    for (int k = 0; k < kHeadChoices / 32; ++k) top = fmaxf(top, z[k] = logits[k * 32 + lane] / o.temperature);
     top = warp_max(top);
 #pragma unroll
     for (int k = 0; k < kHeadChoices / 32; ++k) {
@@ -219,7 +231,7 @@ __global__ void __launch_bounds__(kHeadThreads)
     if (lane == 0) {
       norm[t] = top + std::log(sum);
       entropy[t] = std::log(sum) - weighted / sum;
-      log_prob[t] = logits[a.action[first + t]] * inverse - norm[t];
+      log_prob[t] = logits[a.action[first + t]] / o.temperature - norm[t];
       a.entropy[first + t] = entropy[t];
       a.log_prob[first + t] = log_prob[t];
     }
@@ -246,7 +258,7 @@ __global__ void __launch_bounds__(kHeadThreads)
 #pragma unroll
     for (int k = 0; k < kHeadChoices / 32; ++k) {
       const int choice = k * 32 + lane;
-      const float log_p = a.logits[begin + choice] * inverse - norm[t];
+      const float log_p = a.logits[begin + choice] / o.temperature - norm[t];
       a.d_logits[begin + choice] = d_logit(o, log_p, choice == action, by_log_prob, entropy[t]);
     }
   }
@@ -316,9 +328,10 @@ void device_norm_gradient(const NormGradient& a, Stream stream) {
 }
 
 void device_rotate(const Rotation& a, Stream stream) {
-  GIPO_CHECK(a.type == Value::kBf16 && a.half % kEach == 0);
+  GIPO_CHECK(a.type == Value::kBf16 && (a.turned == 0 ? 2 * a.half : a.half) % kEach == 0);
   if (a.rows == 0) return;
-  rotate_kernel<<<blocks_for(a.rows * a.turned * a.heads * a.half / kEach), 256, 0, stream_of(stream)>>>(a);
+  const std::int64_t parts = a.from[0].data != nullptr ? a.parts : a.turned;
+  rotate_kernel<<<blocks_for(a.rows * parts * a.heads * (a.turned == 0 ? 2 * a.half : a.half) / kEach), 256, 0, stream_of(stream)>>>(a);
   check("rotate");
 }
 

@@ -35,6 +35,12 @@ struct Rotation {
   Value type;
   std::int64_t rows, parts, turned, heads, half;
   void* x;
+  struct Part {
+    const void* data;
+    std::int64_t sequence, row, head;  // steps from one to the next
+  };
+  Part from[3];       // where given: what x is made of; else x is turned in place
+  std::int64_t each;  // rows of a sequence
   const std::int32_t* position;
   const float* table;
   bool inverse;

@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "gipo/core/error.h"
-#include "gipo/policy/torch/torch_graph.h"
 #include "gipo/vla/torch/vla_ops.h"
 
 namespace gipo {
@@ -126,7 +125,6 @@ struct Tower {
 struct TowerState {
   Tensor patches;  // [images * patches, 3 patch patch]
   std::vector<BlockState> blocks;
-  Lengths lengths;
 };
 
 // A layer of the language model. The last one has q apart from k and v: of it only the rows of the actions are wanted.
@@ -166,6 +164,7 @@ struct Mlp {  // GELU between its products
 struct Rows {
   std::int64_t n = 0, cameras = 0, rows = 0;
   Lengths all, used;
+  std::array<Lengths, 2> images;                                   // of each tower's tokens
   Tensor tokens, token_rows, patch_rows, proprio_rows, used_rows;  // int64
   Tensor positions, used_positions;                                // int32
 };
@@ -186,7 +185,10 @@ class TorchLargeModel final : public LargeModel {
         device_(device),
         type_(device.is_cuda() ? at::kBFloat16 : at::kFloat) {
     const c10::InferenceMode guard;
-    if (device.is_cuda() && setup.deterministic) at::globalContext().setDeterministicAlgorithms(true, true);
+    if (device.is_cuda() && setup.deterministic) {
+      at::globalContext().setDeterministicAlgorithms(true, false);
+      at::globalContext().setDeterministicFillUninitializedMemory(false);
+    }
     lay_out();
     build();
     const std::int64_t longest = c_.around_prompt(kMostCameras) + c_.longest_prompt;
@@ -266,8 +268,8 @@ class TorchLargeModel final : public LargeModel {
     Recorded& r = recorded(inputs);
     r.images.copy_(images_of(inputs));
     if (r.proprio.defined()) r.proprio.copy_(proprio_of(inputs));
-    r.rows.tokens.copy_(find_rows(inputs).tokens);
-    r.graph->replay();
+    r.rows.tokens.copy_(tokens_of(inputs));
+    r.work->replay();
     return {to_host(r.logits), to_host(r.values)};
   }
 
@@ -364,7 +366,7 @@ class TorchLargeModel final : public LargeModel {
   struct Recorded {  // inference of one shape
     Tensor images, proprio, logits, values;
     Rows rows;
-    std::unique_ptr<TorchGraph> graph;
+    std::unique_ptr<RecordedWork> work;
   };
 
   // Two arrays: of what is trained and of what is not.
@@ -593,27 +595,36 @@ class TorchLargeModel final : public LargeModel {
     return c_.proprio > 0 ? on_device(in.proprio, {in.n, c_.proprio}, at::kFloat).to(type_) : Tensor();
   }
 
+  // Those of all samples in the order of their rows.
+  Tensor tokens_of(const VlaInputs& in) const {
+    std::vector<std::int64_t> tokens;
+    for (const auto& prompt : in.prompts) {
+      tokens.insert(tokens.end(), prompt.begin(), prompt.end());
+      tokens.push_back(c_.stop_token);
+    }
+    return at::tensor(tokens, at::kLong).to(device_);
+  }
+
   Rows find_rows(const VlaInputs& in) const {
     Rows r;
     r.n = in.n, r.cameras = in.cameras;
-    std::vector<std::int64_t> sizes, tokens, token_rows, patch_rows, proprio_rows, used_rows;
+    std::vector<std::int64_t> sizes, token_rows, patch_rows, proprio_rows, used_rows;
     std::vector<std::int64_t> positions, used_positions;
     const std::int64_t patches = in.cameras * c_.patches();
     for (const auto& prompt : in.prompts) {
       const std::int64_t begin = r.rows;
       std::int64_t row = begin;
-      const auto token = [&](std::int64_t id) { tokens.push_back(id), token_rows.push_back(row++); };
-      token(prompt[0]);
+      token_rows.push_back(row++);
       for (std::int64_t i = 0; i < patches; ++i) patch_rows.push_back(row++);
       if (c_.proprio > 0) proprio_rows.push_back(row++);
-      for (const std::int32_t id : prompt.subspan(1)) token(id);
+      for (std::size_t i = 1; i < prompt.size(); ++i) token_rows.push_back(row++);
       // Each row says the token after it, so that the first action comes from the prompt's last one.
       for (std::int64_t i = 0; i < c_.actions(); ++i) {
         used_rows.push_back(row - 1 + i);
         used_positions.push_back(row - 1 + i - begin);
       }
       row += c_.actions();
-      token(c_.stop_token);
+      token_rows.push_back(row++);
       for (std::int64_t i = begin; i < row; ++i) positions.push_back(i - begin);
       sizes.push_back(row - begin);
       r.rows = row;
@@ -623,7 +634,11 @@ class TorchLargeModel final : public LargeModel {
     };
     r.all = make_lengths(sizes, device_);
     r.used = make_lengths(std::vector<std::int64_t>(static_cast<std::size_t>(in.n), c_.actions()), device_);
-    r.tokens = whole(tokens, at::kLong), r.token_rows = whole(token_rows, at::kLong);
+    for (std::size_t t = 0; t < 2; ++t) {
+      const std::int64_t size = c_.towers[t].prefix() + c_.patches();
+      r.images[t] = make_lengths(std::vector<std::int64_t>(static_cast<std::size_t>(in.n * in.cameras), size), device_);
+    }
+    r.tokens = tokens_of(in), r.token_rows = whole(token_rows, at::kLong);
     r.patch_rows = whole(patch_rows, at::kLong), r.proprio_rows = whole(proprio_rows, at::kLong);
     r.used_rows = whole(used_rows, at::kLong);
     r.positions = whole(positions, at::kInt), r.used_positions = whole(used_positions, at::kInt);
@@ -640,7 +655,7 @@ class TorchLargeModel final : public LargeModel {
     r.images = images_of(in);
     r.proprio = proprio_of(in);
     device_wait(device_);
-    r.graph = record_graph([this, &r] {
+    r.work = record_work([this, &r] {
       const c10::InferenceMode guard;
       Forward f;
       f.rows = r.rows;
@@ -648,7 +663,6 @@ class TorchLargeModel final : public LargeModel {
       r.logits = logits_of(hidden);
       r.values = values_of(f, hidden, nullptr);
     });
-    GIPO_CHECK(r.graph != nullptr);
     return r;
   }
 
@@ -657,9 +671,15 @@ class TorchLargeModel final : public LargeModel {
   // The hidden states that logits come from, [n * actions, width].
   Tensor run(Forward& f, const Tensor& images, const Tensor& proprio, bool keep) const {
     const Rows& rows = f.rows;
-    std::vector<Tensor> features;
-    for (std::size_t t = 0; t < 2; ++t)
-      features.push_back(run_tower(towers_[t], f.towers[t], images, keep && trains_vision()));
+    std::vector<Tensor> features(2);
+    const auto tower = [&](std::size_t t) {
+      features[t] = run_tower(towers_[t], f.towers[t], images, rows.images[t], keep && trains_vision());
+    };
+    if (keep) {
+      tower(0), tower(1);
+    } else {
+      run_both([&] { tower(0); }, [&] { tower(1); }, device_);
+    }
     const bool projector_trained = projector_.layers[0].by_weight.defined();
     const Tensor patches = projector_.forward(at::cat(features, 1), keep && projector_trained ? &f.projector : nullptr);
     Tensor x = at::zeros({rows.rows, c_.width}, embedding_.options());
@@ -688,7 +708,8 @@ class TorchLargeModel final : public LargeModel {
   }
 
   // Features of the patches, [images * patches, width].
-  Tensor run_tower(const Tower& tower, TowerState& state, const Tensor& images, bool keep) const {
+  Tensor run_tower(const Tower& tower, TowerState& state, const Tensor& images, const Lengths& lengths,
+                   bool keep) const {
     const std::int64_t count = images.size(0), width = tower.config->width, prefix = tower.config->prefix();
     const Tensor patches = patches_of(images).to(at::kFloat).mul_(tower.scale).add_(tower.shift).flatten(1).to(type_);
     Tensor x = tower.patch.forward(patches).view({count, c_.patches(), width}).add_(tower.position);
@@ -696,7 +717,6 @@ class TorchLargeModel final : public LargeModel {
       x = at::cat({tower.prefix[0].expand({count, -1, -1}), tower.prefix[1].expand({count, -1, -1}), x}, 1);
     }
     const std::int64_t tokens = prefix + c_.patches();
-    state.lengths = make_lengths(std::vector<std::int64_t>(static_cast<std::size_t>(count), tokens), device_);
     x = x.reshape({count * tokens, width});
     if (keep) {
       state.patches = patches;
@@ -705,9 +725,10 @@ class TorchLargeModel final : public LargeModel {
     for (std::size_t i = 0; i < tower.blocks.size(); ++i) {
       BlockState s;
       const Tensor begin = x;
-      x = run_block(tower, i, s, x, state.lengths);
+      x = run_block(tower, i, s, x, lengths);
       if (!keep) continue;
       if (!keeps(setup().recompute.blocks, i)) s = {};
+      if (!tower.config->layer_scale) s.y1 = s.y2 = Tensor();
       s.x = begin;
       state.blocks[i] = std::move(s);
     }
@@ -879,7 +900,7 @@ class TorchLargeModel final : public LargeModel {
     std::int64_t at = 0;
     for (std::size_t t = 0; trains_vision() && t < 2; ++t) {
       const std::int64_t width = towers_[t].config->width;
-      tower_gradient(towers_[t], f.towers[t], by_features.narrow(1, at, width));
+      tower_gradient(towers_[t], f.towers[t], by_features.narrow(1, at, width), rows.images[t]);
       at += width;
     }
   }
@@ -903,9 +924,7 @@ class TorchLargeModel final : public LargeModel {
     if (is_last(index)) return last_gradient(l, s, by_attended, by_middle, rows);
     const auto [by_q, by_k, by_v] = attend_gradient(by_attended, s.qkv.select(1, 0), s.qkv.select(1, 1),
                                                     s.qkv.select(1, 2), s.attended, rows.all, rows.all);
-    const Tensor by_qkv = at::stack({by_q, by_k, by_v}, 1);
-    rotate(by_qkv, 2, rows.positions, table_, true);
-    const Tensor flat = by_qkv.view({-1, 3 * c_.width});
+    const Tensor flat = join_rotated({by_q, by_k, by_v}, 2, rows.positions, table_).view({-1, 3 * c_.width});
     const auto [by_x, normed] =
         norm_gradient(s.x, l.norm1, l.qkv.input_gradient(flat), by_middle, l.by_norm1, c_.rms_epsilon);
     l.qkv.weight_gradient(flat, normed, first_);
@@ -916,10 +935,8 @@ class TorchLargeModel final : public LargeModel {
                        const Rows& rows) const {
     const auto [by_q, by_k, by_v] = attend_gradient(by_attended, s.q.select(1, 0), s.kv.select(1, 0), s.kv.select(1, 1),
                                                     s.attended, rows.used, rows.all);
-    const Tensor q = by_q.unsqueeze(1).contiguous(), kv = at::stack({by_k, by_v}, 1);
-    rotate(q, 1, rows.used_positions, table_, true);
-    rotate(kv, 1, rows.positions, table_, true);
-    const Tensor flat_q = q.view({-1, c_.width}), flat_kv = kv.view({-1, 2 * c_.width});
+    const Tensor flat_q = join_rotated({by_q}, 1, rows.used_positions, table_).view({-1, c_.width});
+    const Tensor flat_kv = join_rotated({by_k, by_v}, 1, rows.positions, table_).view({-1, 2 * c_.width});
     // No row is used twice, so that the order of additions does not matter.
     const Tensor by_normed = l.kv.input_gradient(flat_kv).index_add_(0, rows.used_rows, l.q.input_gradient(flat_q));
     const Tensor by_sum = at::zeros_like(by_normed).index_copy_(0, rows.used_rows, by_middle);
@@ -929,13 +946,13 @@ class TorchLargeModel final : public LargeModel {
     return by_x;
   }
 
-  void tower_gradient(const Tower& tower, TowerState& state, const Tensor& by_features) const {
+  void tower_gradient(const Tower& tower, TowerState& state, const Tensor& by_features, const Lengths& lengths) const {
     const std::int64_t width = tower.config->width, prefix = tower.config->prefix();
     const Tensor in_images = by_features.reshape({-1, c_.patches(), width});
     Tensor by = prefix > 0 ? at::constant_pad_nd(in_images, {0, 0, prefix, 0}) : in_images;
     by = by.reshape({-1, width});
     for (std::size_t i = tower.blocks.size(); i-- > 0;) {
-      by = block_gradient(tower, i, state.blocks[i], by, state.lengths);
+      by = block_gradient(tower, i, state.blocks[i], by, lengths);
       state.blocks[i] = {};
     }
     by = by.view({-1, prefix + c_.patches(), width});
@@ -970,7 +987,7 @@ class TorchLargeModel final : public LargeModel {
     const Tensor by_attended = b.proj.input_gradient(by_y1).view({-1, heads, width / heads});
     const auto [by_q, by_k, by_v] = attend_gradient(by_attended, s.qkv.select(1, 0), s.qkv.select(1, 1),
                                                     s.qkv.select(1, 2), s.attended, lengths, lengths);
-    const Tensor by_qkv = at::stack({by_q, by_k, by_v}, 1).view({-1, 3 * width});
+    const Tensor by_qkv = join_rotated({by_q, by_k, by_v}, 0, {}, {}).view({-1, 3 * width});
     b.qkv.weight_gradient(by_qkv, normed(b.norm1, s.x), first_);
     return b.norm1.gradient(b.qkv.input_gradient(by_qkv), s.x, s.mean1, s.inverse1).add_(by_middle);
   }

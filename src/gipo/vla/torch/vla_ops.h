@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@ struct Lengths {
   std::vector<std::int64_t> starts;  // of each, and the end of the last
   Tensor device;                     // the same, int32
   std::int64_t longest = 0;
+  bool equal = true;
 };
 Lengths make_lengths(const std::vector<std::int64_t>& sizes, at::Device device);
 
@@ -27,6 +30,7 @@ struct Attended {
 };
 // Each row of a sequence sees all of that sequence. q [rows of queries, heads, size]; k, v [rows, heads, size].
 Attended attend(const Tensor& q, const Tensor& k, const Tensor& v, const Lengths& queries, const Lengths& keys);
+// By q, k and v: [sequences, rows of each, heads, size], or all rows as one sequence.
 std::array<Tensor, 3> attend_gradient(const Tensor& by_out, const Tensor& q, const Tensor& k, const Tensor& v,
                                       const Attended& forward, const Lengths& queries, const Lengths& keys);
 
@@ -37,13 +41,27 @@ std::pair<Tensor, Tensor> norm_gradient(const Tensor& x, const Tensor& weight, c
                                         const Tensor& by_sum, const Tensor& by_weight, double epsilon);
 // In place. x [rows, parts, heads, size].
 void rotate(const Tensor& x, std::int64_t turned, const Tensor& position, const Tensor& table, bool inverse);
+// Parts as attend_gradient gives them, put together and turned back: [rows, parts, heads, size].
+Tensor join_rotated(const std::vector<Tensor>& parts, std::int64_t turned, const Tensor& position, const Tensor& table);
 Tensor rotation_table(std::int64_t positions, std::int64_t size, double theta, at::Device device);
 Tensor gate_product(const Tensor& gate_up);
 // The product again; gate_up becomes the gradient by it.
 Tensor gate_gradient(const Tensor& gate_up, const Tensor& by_product);
 
+// Both; on a card at the same time.
+void run_both(const std::function<void()>& one, const std::function<void()>& other, at::Device device);
 void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device device);
 void run_adamw(const AdamWArrays& arrays, at::Device device);
+
+// Work on a card whose shapes and addresses stay the same, recorded and then launched as one.
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+  virtual void replay() = 0;
+};
+// Runs the work a few times, so that all that is made at a first time is there, and records it. What it makes stays where
+// it is while this lives.
+std::unique_ptr<RecordedWork> record_work(const std::function<void()>& work);
 
 // Of a CUDA device.
 double device_bytes(at::Device device);       // free now

@@ -1,0 +1,79 @@
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "gipo/io/files.h"
+#include "gipo/io/temporary_folder.h"
+#include "gipo/population/population.h"
+#include "gipo/population/prepare.h"
+#include "gipo/run/export.h"
+
+namespace gipo::population {
+namespace {
+
+class CudaPopulation : public testing::Test {
+ protected:
+  void SetUp() override {
+    int cards = 0;
+    if (cudaGetDeviceCount(&cards) != cudaSuccess || cards == 0) GTEST_SKIP() << "no card";
+    Config& c = loaded_.config;
+    c.run.dir = dir_.path();
+    c.env.count = 8;
+    c.staleness.actors = 1;
+    c.policy.hidden = {16, 12};
+    c.learner.batch_size = 64;
+    c.replay.segment_length = 16;
+    c.eval.episodes = 1;
+    c.log.tensorboard = false;
+  }
+
+  // Every task once, in runs called NAME-TASK.
+  void train(Engine& engine, const std::string& name, std::int64_t updates) {
+    std::vector<Plan> plans;
+    for (const char* id : {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"}) {
+      loaded_.config.env.id = id;
+      loaded_.config.run.name = name + "-" + id;
+      loaded_.config.learner.updates = updates;
+      plans.push_back(make_plan(loaded_));
+    }
+    std::vector<const Plan*> all;
+    for (const Plan& plan : plans) all.push_back(&plan);
+    PopulationHooks hooks;
+    hooks.seconds = hooks.wall_time = [] { return 0.0; };
+    hooks.progress = [](std::size_t, double) {};
+    hooks.ended = [](std::size_t, const std::string& why) { EXPECT_EQ(why, ""); };
+    hooks.command = [](std::size_t) { return "test"; };
+    EXPECT_TRUE(train_population(engine, all, hooks));
+  }
+
+  const TemporaryFolder dir_;
+  LoadedConfig loaded_;
+};
+
+TEST_F(CudaPopulation, TheSameRunsGiveTheSameBytes) {
+  const auto card = make_cuda_engine();
+  train(*card, "one", 200);
+  train(*card, "other", 200);
+  for (const char* id : {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"}) {
+    for (const char* file : {"/metrics.jsonl", "/episodes.jsonl", "/policy.safetensors"}) {
+      EXPECT_EQ(read_file(dir_ / ("one-" + std::string(id) + file)),
+                read_file(dir_ / ("other-" + std::string(id) + file)))
+          << id << file;
+    }
+  }
+}
+
+// A weight moves by at most the learning rate, 3e-4 or 1e-3, in its first update.
+TEST_F(CudaPopulation, ItsFirstUpdateIsThatOfItsHostTwin) {
+  const auto card = make_cuda_engine(), twin = make_host_engine();
+  train(*card, "card", 1);
+  train(*twin, "twin", 1);
+  for (const char* id : {"CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0"}) {
+    const Weights one = load_policy(dir_ / ("card-" + std::string(id))).weights,
+                  other = load_policy(dir_ / ("twin-" + std::string(id))).weights;
+    for (std::size_t k = 0; k < one.policy.size(); ++k) ASSERT_NEAR(one.policy[k], other.policy[k], 1e-4) << id << k;
+    for (std::size_t k = 0; k < one.critic.size(); ++k) ASSERT_NEAR(one.critic[k], other.critic[k], 1e-4) << id << k;
+  }
+}
+
+}  // namespace
+}  // namespace gipo::population
