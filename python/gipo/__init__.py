@@ -28,6 +28,7 @@ _PUBLIC = {
     "gipo.large_model": ["LargeModel", "openvla_prompt", "unnormalise"],
     "gipo._core": ["ConfigError", "RunError", "version"],
 }
+_OPTIONAL = ["RemoteActor", "ray"]  # need packages that few have: gRPC, Ray
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
 
@@ -40,9 +41,9 @@ register_with_gymnasium()
 
 
 def __getattr__(name: str) -> object:
-    if name == "ray":  # a module of its own: only who trains on a cluster has Ray
+    if name == "ray":  # a module of its own
         return importlib.import_module("gipo.ray")
-    if name == "RemoteActor":  # needs no engine, but gRPC
+    if name == "RemoteActor":  # needs no engine
         return importlib.import_module("gipo_edge").RemoteActor
     if name not in _HOME:
         raise AttributeError(f"module 'gipo' has no attribute {name!r}")
@@ -60,4 +61,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_OPTIONAL})
