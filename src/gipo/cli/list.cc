@@ -48,7 +48,9 @@ void list_envs(bool json) {
     }
   }
   if (json) return fmt::print("{}\n", rows.dump(2));
-  fmt::print("Of Python packages: gymnasium:ID, python:MODULE:FACTORY, envpool:ID (docs/bridge.md)\n");
+  fmt::print(
+      "Of Python packages (docs/bridge.md): gymnasium:ID, python:MODULE:FACTORY, envpool:ID; robot tasks with cameras\n"
+      "(docs/robot-tasks.md): libero:SUITE/N, metaworld-pixels:TASK, robosuite:TASK\n");
 }
 
 // The page docs/tasks.md.
