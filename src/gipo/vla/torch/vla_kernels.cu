@@ -331,7 +331,8 @@ void device_rotate(const Rotation& a, Stream stream) {
   GIPO_CHECK(a.type == Value::kBf16 && (a.turned == 0 ? 2 * a.half : a.half) % kEach == 0);
   if (a.rows == 0) return;
   const std::int64_t parts = a.from[0].data != nullptr ? a.parts : a.turned;
-  rotate_kernel<<<blocks_for(a.rows * parts * a.heads * (a.turned == 0 ? 2 * a.half : a.half) / kEach), 256, 0, stream_of(stream)>>>(a);
+  rotate_kernel<<<blocks_for(a.rows * parts * a.heads * (a.turned == 0 ? 2 * a.half : a.half) / kEach), 256, 0,
+                  stream_of(stream)>>>(a);
   check("rotate");
 }
 
