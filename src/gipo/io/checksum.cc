@@ -1,7 +1,6 @@
 #include "gipo/io/checksum.h"
 
 #if defined(__aarch64__)
-#include <arm_acle.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
@@ -47,14 +46,19 @@ constexpr Tables kTables = make_tables();
 #if defined(__aarch64__)
 bool has_instruction() { return (::getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
 
-__attribute__((target("+crc"))) std::uint32_t by_instruction(std::string_view bytes, std::uint32_t crc) {
+// As text: the headers of some compilers hide the intrinsics from functions with a target of their own.
+std::uint32_t by_instruction(std::string_view bytes, std::uint32_t crc) {
   const char* at = bytes.data();
   std::size_t left = bytes.size();
   for (std::uint64_t word = 0; left >= 8; at += 8, left -= 8) {
     std::memcpy(&word, at, 8);
-    crc = __crc32cd(crc, word);
+    asm(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
   }
-  for (; left > 0; ++at, --left) crc = __crc32cb(crc, static_cast<std::uint8_t>(*at));
+  for (; left > 0; ++at, --left) {
+    asm(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1"
+        : "+r"(crc)
+        : "r"(std::uint32_t{static_cast<std::uint8_t>(*at)}));
+  }
   return crc;
 }
 #elif defined(__x86_64__)

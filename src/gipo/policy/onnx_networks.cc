@@ -119,7 +119,7 @@ std::string OnnxNetworks::window(const Value& x, std::int64_t block, const Windo
   const std::int64_t held = w.steps - 1, of_block = held * w.size, all_blocks = kMemoryBlocks * of_block;
   window_ = w;
   const std::string before = reshaped(sliced(state_, block * of_block, (block + 1) * of_block), {0, held, w.size});
-  const std::string all = graph_.node("Concat", {before, reshaped(x, {0, 1, w.size})}, {onnx_whole("axis", 1)});
+  std::string all = graph_.node("Concat", {before, reshaped(x, {0, 1, w.size})}, {onnx_whole("axis", 1)});
   const std::string steps = sliced(state_, all_blocks, all_blocks + 1);
   if (block == 0) {
     std::vector<float> back;

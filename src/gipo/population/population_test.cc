@@ -1,6 +1,7 @@
 #include "gipo/population/population.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -238,7 +239,7 @@ TEST_F(Populations, WhatACardCannotDoIsNamed) {
   const auto refusal = [&](auto&& change) {
     const LoadedConfig before = loaded_;
     change(loaded_.config);
-    const std::string said = message_of([&] { check_plan(plan_named("a")); });
+    std::string said = message_of([&] { check_plan(plan_named("a")); });
     loaded_ = before;
     return said;
   };

@@ -86,14 +86,15 @@ int chunk_of(const MlpShapes& shapes) {
 template <class F>
 void each_parameter(const Net& net, F&& f) {
   std::size_t at = 0;
+  const auto place = [&](int on_card) { f(at++, static_cast<std::size_t>(on_card)); };
   for (int l = 0; l < net.count; ++l) {
     const Layer& y = net.layers[l];
     for (int o = 0; o < y.out; ++o) {
-      for (int k = 0; k < y.in; ++k) f(at++, static_cast<std::size_t>(y.offset + k * y.stride + o));
+      for (int k = 0; k < y.in; ++k) place(y.offset + k * y.stride + o);
     }
-    for (int o = 0; o < y.out; ++o) f(at++, static_cast<std::size_t>(y.offset + y.in * y.stride + o));
+    for (int o = 0; o < y.out; ++o) place(y.offset + y.in * y.stride + o);
   }
-  for (int e = 0; e < net.extra; ++e) f(at++, static_cast<std::size_t>(net.extra_at + e));
+  for (int e = 0; e < net.extra; ++e) place(net.extra_at + e);
 }
 
 }  // namespace

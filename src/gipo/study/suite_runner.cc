@@ -42,7 +42,7 @@ bool in_use(const std::string& run_dir) {
 }  // namespace
 
 SuiteRunner::SuiteRunner(const Suite& suite, RunnerOptions options, RunnerHooks hooks)
-    : suite_(suite), options_(options), hooks_(std::move(hooks)), views_(suite.runs.size()) {
+    : suite_(suite), options_(std::move(options)), hooks_(std::move(hooks)), views_(suite.runs.size()) {
   for (std::size_t i = 0; i < views_.size(); ++i) {
     const Plan& plan = suite.runs[i].plan;
     if (options_.engine) population::check_plan(plan);

@@ -40,7 +40,7 @@ bool is_robot_task(const std::string& id) { return is_one_of({"libero:", "metawo
 // What LIBERO needs stands in an environment of its own, beside the checkout's.
 std::string worker_python(const EnvOptions& env) {
   if (env.python.empty() && !std::getenv("GIPO_PYTHON") && is_one_of({"libero:", "robosuite:"}, env.id)) {
-    const std::string own = checkout() + "/.venv-libero/bin/python";
+    std::string own = checkout() + "/.venv-libero/bin/python";
     if (std::filesystem::exists(own)) return own;
   }
   return find_python(env.python);
