@@ -15,7 +15,8 @@ import pytest
 from conftest import ROOT, TINY, read_safetensors, settings, wait_until
 from test_cluster import cluster, compare, grpc_built, marks, stop, with_grpc  # noqa: F401  fixtures
 
-pytest.importorskip("grpc", reason="scripts/setup.sh --cluster installs grpcio")
+for package in ("grpc", "google_crc32c"):
+    pytest.importorskip(package, reason="scripts/setup.sh --cluster installs what gipo_edge needs")
 gymnasium = pytest.importorskip("gymnasium")
 from gipo_edge import Refused, RemoteActor  # noqa: E402
 from gipo_edge.policy import EdgePolicy  # noqa: E402
