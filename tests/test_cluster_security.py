@@ -1,6 +1,7 @@
 """What a learner makes of callers that are not gipo, or not who they say. Needs a build with GIPO_GRPC, and grpcio."""
 
 import importlib
+import importlib.util
 import os
 import random
 import shutil
@@ -22,11 +23,13 @@ grpc = pytest.importorskip("grpc", reason="scripts/setup.sh --cluster installs g
 @pytest.fixture(scope="session")
 def wire(tmp_path_factory):
     """The messages and the service, as protoc makes them."""
-    tools = pytest.importorskip("grpc_tools.protoc")
+    if importlib.util.find_spec("grpc_tools") is None:
+        pytest.skip("scripts/setup.sh --cluster installs grpcio-tools")
     folder = tmp_path_factory.mktemp("wire")
     source = ROOT / "src/gipo/remote/grpc"
-    assert tools.main(["protoc", f"-I{source}", f"--python_out={folder}", f"--grpc_python_out={folder}",
-                       str(source / "learner.proto")]) == 0
+    # In a process of its own: its protobuf and that of gipo's module do not bear each other.
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"-I{source}", f"--python_out={folder}",
+                    f"--grpc_python_out={folder}", str(source / "learner.proto")], check=True)  # fmt: skip
     sys.path.insert(0, str(folder))
     return importlib.import_module("learner_pb2"), importlib.import_module("learner_pb2_grpc")
 
