@@ -280,7 +280,8 @@ def test_dry_run_prints_config_dial_memory_and_time_and_creates_nothing(gipo):
 def test_dry_run_as_json(gipo):
     done = gipo("train", "--dry-run", "--json", *settings(TINY | {"learner.updates": 1000}))
     printed = json.loads(done.stdout)
-    assert printed["staleness"] == {"capacity": 6960, "env_steps_per_update": 8.0, "window": 870.0, "t_old": 100}
+    assert printed["staleness"] == {"capacity": 6960, "env_steps_per_update": 8.0, "window": 870.0, "t_old": 100,
+                                    "actors": 2}
     assert printed["replay_megabytes"] > 0 and printed["estimated_seconds"] > 0
     assert printed["memory"]["fits"] and printed["memory"]["megabytes"] < printed["memory"]["limit"]["megabytes"]
     assert printed["updates"] == 1000 and printed["env_steps"] >= 8000

@@ -225,8 +225,7 @@ def run_on_cluster(
     wanted = [] if actors is None else ["--set", f"staleness.actors={actors}"]
     resolved = _resolve(config, [*words, *wanted, "--set", "run.mode=async"])
     options = tomllib.loads(resolved["config"])
-    # Unset it follows from the regime; a learner has as many places.
-    count = options["staleness"].get("actors") or {"fresh": 16, "on_policy": 1}.get(options["staleness"]["regime"], 2)
+    count = resolved["staleness"]["actors"]
     ray = connect(count + 1)
     run_dir = Path(resolved["run_dir"]).absolute()
     watch = _Watch(run_dir.name, options["learner"]["updates"], count, callback, progress)

@@ -81,7 +81,8 @@ int dry_run(const Plan& plan, const Origins& origins, const std::vector<std::str
     out["staleness"] = {{"capacity", plan.capacity},
                         {"env_steps_per_update", plan.env_steps_per_update},
                         {"window", plan.window},
-                        {"t_old", plan.t_old}};
+                        {"t_old", plan.t_old},
+                        {"actors", plan.actors}};
     out["replay_megabytes"] = 1e-6 * static_cast<double>(plan.replay_bytes());
     out["memory"] = to_json(need, limit);
     out["estimated_seconds"] = fits ? nlohmann::ordered_json(seconds) : nullptr;
