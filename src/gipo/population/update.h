@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "gipo/kernels/adamw_terms.h"
+#include "gipo/learner/batch_figures.h"
 #include "gipo/population/sample.h"
 
 namespace gipo::population {
@@ -149,19 +150,13 @@ GIPO_CARD void compute_advantages(Team& team, const Run& run, const Update& u, L
     for (int which = team.rank(); which < u.stretches; which += team.size()) stretch_advantages(run, which);
   }
   team.sync();
-  enum { kAdvantage, kTarget, kValue, kError, kSquare, kEntropy, kProximal, kImportance, kCut, kSums };
-  double sums[kSums] = {};
+  using namespace batch_sums;
+  BatchSums sums = {};
   sums[kEntropy] = u.entropy, sums[kProximal] = u.proximal, sums[kImportance] = u.importance, sums[kCut] = u.cut;
   float largest = 0;
   for (int i = team.rank(); i < n; i += team.size()) {
-    const float advantage = w.advantage[i], target = w.target[i], value = w.value[i];
-    const double error = static_cast<double>(value - target);
-    sums[kAdvantage] += advantage;
-    sums[kTarget] += target;
-    sums[kValue] += value;
-    sums[kError] += error;
-    sums[kSquare] += error * error;
-    largest = larger_of(largest, std::fabs(advantage));
+    add_sample(sums, w.advantage[i], w.target[i], w.value[i]);
+    largest = larger_of(largest, std::fabs(w.advantage[i]));
   }
   team.sums(sums);
   largest = team.largest(largest);
@@ -178,17 +173,7 @@ GIPO_CARD void compute_advantages(Team& team, const Run& run, const Update& u, L
     const double factor = normalising_factor(deviation, largest);
     for (int i = team.rank(); i < n; i += team.size()) w.advantage[i] = normalised(w.advantage[i], mean, factor);
   }
-  figures.entropy = sums[kEntropy] / n;
-  figures.proximal_kl = sums[kProximal] / n;
-  figures.importance_mean = u.ratios_due && s.centred ? sums[kImportance] / n : 1.0;
-  figures.importance_cut_frac = sums[kCut] / n;
-  figures.advantage_mean = mean;
-  figures.advantage_std = deviation;
-  figures.advantage_abs_max = largest;
-  figures.value_loss = sums[kSquare] / n;
-  figures.value_mean = sums[kValue] / n;
-  const double variance = squares[1] / n, bias = sums[kError] / n;
-  figures.explained_variance = variance > 0 ? 1.0 - (figures.value_loss - bias * bias) / variance : 0.0;
+  fill_figures(figures, sums, deviation, squares[1], largest, n, n, u.ratios_due && s.centred);
   team.sync();
 }
 

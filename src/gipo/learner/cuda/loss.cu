@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "gipo/learner/batch_figures.h"
 #include "gipo/learner/cuda/launch.cuh"
 #include "gipo/learner/cuda/loss.h"
 #include "gipo/learner/cuda/reduce.cuh"
@@ -232,17 +233,12 @@ __global__ void __launch_bounds__(kMostLossThreads)
   __syncthreads();
 
   // Sums first, and what needs their means after.
-  enum { kAdvantage, kTarget, kValue, kError, kSquare, kEntropy, kProximal, kImportance, kCut, kSums };
-  double sums[kSums] = {};
+  using namespace batch_sums;
+  BatchSums sums = {};
   float largest = 0;
   for (int i = tid; i < n; i += threads) {
     const float advantage = steps.advantage[i], target = steps.target[i], value = steps.value[i];
-    const double error = static_cast<double>(value - target);
-    sums[kAdvantage] += advantage;
-    sums[kTarget] += target;
-    sums[kValue] += value;
-    sums[kError] += error;
-    sums[kSquare] += error * error;
+    add_sample(sums, advantage, target, value);
     largest = larger_of(largest, std::fabs(advantage));
     a.d_value[i] = o.value_scale * (value - target);
     if (!o.ratios_due) continue;
@@ -281,17 +277,7 @@ __global__ void __launch_bounds__(kMostLossThreads)
   if (tid != 0) return;
   Figures f{};
   f.policy_loss = losses[0] / m * dims;  // dimensions are summed and samples averaged
-  f.entropy = sums[kEntropy] / n;
-  f.proximal_kl = sums[kProximal] / n;
-  f.importance_mean = o.ratios_due && o.centred ? sums[kImportance] / m : 1.0;
-  f.importance_cut_frac = sums[kCut] / m;
-  f.advantage_mean = mean;
-  f.advantage_std = deviation;
-  f.advantage_abs_max = largest;
-  f.value_loss = sums[kSquare] / n;
-  f.value_mean = sums[kValue] / n;
-  const double variance = squares[1] / n, bias = sums[kError] / n;
-  f.explained_variance = variance > 0 ? 1.0 - (f.value_loss - bias * bias) / variance : 0.0;
+  fill_figures(f, sums, deviation, squares[1], largest, n, m, o.ratios_due && o.centred);
   *a.figures = f;
 }
 

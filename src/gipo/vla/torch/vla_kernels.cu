@@ -7,12 +7,14 @@
 #include <string>
 
 #include "gipo/core/error.h"
+#include "gipo/learner/cuda/reduce.cuh"
 #include "gipo/vla/torch/vla_kernels.h"
 
 namespace gipo {
 namespace {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
+using cuda::warp_max, cuda::warp_sum;
+
 constexpr int kEach = 8;  // values that a thread takes at once: 16 bytes of bf16
 
 struct alignas(16) Eight {
@@ -40,16 +42,6 @@ __device__ inline void store(void* to, std::int64_t at, const Floats& f) {
   *reinterpret_cast<Eight*>(static_cast<__nv_bfloat16*>(to) + at) = e;
 }
 
-__device__ inline float warp_sum(float v) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(kAllLanes, v, step);
-  return v;
-}
-__device__ inline float warp_max(float v) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, step));
-  return v;
-}
 // Both sums over a block; room: 2 floats for each of up to 32 warps.
 __device__ inline float2 block_sums(float a, float b, float2* room) {
   a = warp_sum(a), b = warp_sum(b);
