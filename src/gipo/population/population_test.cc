@@ -38,19 +38,19 @@ class Populations : public SmallRuns, public testing::Test {
   }
 
   // On the host twin.
-  void train(std::span<const Plan> plans) {
+  void train(std::span<const Plan> plans) { train(plans, *make_host_engine()); }
+  void train(std::span<const Plan> plans, Engine& engine) {
     std::vector<const Plan*> all;
     for (const Plan& plan : plans) {
       check_plan(plan);
       all.push_back(&plan);
     }
-    const auto engine = make_host_engine();
     PopulationHooks hooks;
     hooks.seconds = hooks.wall_time = [] { return 0.0; };
     hooks.progress = [](std::size_t, double) {};
     hooks.ended = [&](std::size_t, const std::string& why) { failures_ += why; };
     hooks.command = [](std::size_t) { return "test"; };
-    EXPECT_TRUE(train_population(*engine, all, hooks));
+    EXPECT_TRUE(train_population(engine, all, hooks));
   }
 
   std::vector<nlohmann::json> lines(const std::string& run, const std::string& file) {
@@ -179,6 +179,79 @@ TEST_F(Populations, EveryOptionOfTheObjectiveGoesAsTheTrainersDoes) {
     c.policy.critic_hidden = Widths{9};
     c.learner.batch_size = 37;
   });
+}
+
+TEST_F(Populations, HostedTasksGoAsTheTrainersDo) {
+  Config& c = loaded_.config;
+  c.env.normalise_rewards = true;
+  for (const char* id : {"InvertedPendulum-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5"}) {
+    c.env.id = id;
+    expect_alike(id, 10);
+  }
+  c.env.id = "Reacher-v5";
+  const Config plain = c;
+  const auto with = [&](const std::string& what, auto&& set) {
+    c = plain;
+    set();
+    expect_alike("Reacher " + what, 10);
+  };
+  with("centre", [&] {
+    c.surrogate.centre = Centre::kProximal;
+    c.surrogate.pull_back = PullBack::kBoth;
+    c.learner.schedule = Schedule::kLinear;
+  });
+  with("proximal term", [&] {
+    c.learner.proximal_coef = 0.3;
+    c.learner.kl_coef = 0.1;
+    c.learner.entropy_coef = 0.01;
+    c.learner.publish = Published::kAverage;
+  });
+  with("stored", [&] {
+    c.advantage.mode = AdvantageMode::kStored;
+    c.env.time_limit = 30;
+  });
+  with("one dimension in bins", [&] {
+    c.env.id = "InvertedPendulum-v5";
+    c.policy.distribution = DistributionChoice::kBinned;
+  });
+}
+
+// Neither the threads that step nor where arrays lie change a byte.
+TEST_F(Populations, HostedRunsAreTheSameWhereverTheyStep) {
+  loaded_.config.learner.updates = 30;
+  loaded_.config.learner.proximal_coef = 0.3;
+  const auto plans = [&](const std::string& name) {
+    std::vector<Plan> all;
+    for (const char* id : {"InvertedDoublePendulum-v5", "Hopper-v5", "CartPole-v1"}) {
+      loaded_.config.env.id = id;
+      all.push_back(plan_named(name + id));
+    }
+    return all;
+  };
+  train(plans("one"), *make_host_engine(1));
+  train(plans("many"), *make_host_engine(3, 20'000));
+  EXPECT_EQ(failures_, "");
+  EXPECT_FALSE(spread(card_spec(plans("room")[1], 30), 1, 20'000).shared.policy);
+  for (const char* id : {"InvertedDoublePendulum-v5", "Hopper-v5", "CartPole-v1"}) {
+    for (const char* file : {"metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors"}) {
+      EXPECT_EQ(read_file(dir_ / ("one" + std::string(id)) + "/" + file),
+                read_file(dir_ / ("many" + std::string(id)) + "/" + file))
+          << id << file;
+    }
+  }
+}
+
+// A model whose simulation breaks down at once: the first reset is not finite any more after a few steps.
+TEST_F(Populations, ABrokenSimulationIsDroppedAndCounted) {
+  Config& c = loaded_.config;
+  c.env.id = "Hopper-v5";
+  c.env_options = task_options(c.env.id, {{"frame_skip", std::int64_t{4}}});
+  c.learner.updates = 20;
+  run("cpu");
+  train(std::vector{plan_named("card")});
+  const auto cpu = nlohmann::json::parse(read_file(dir_ / "cpu/summary.json")),
+             card = nlohmann::json::parse(read_file(dir_ / "card/summary.json"));
+  EXPECT_EQ(cpu["rejected_segments"], card["rejected_segments"]);
 }
 
 // Single steps have streams of their own: the same distribution, other numbers.
