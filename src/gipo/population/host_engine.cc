@@ -41,6 +41,7 @@ class HostEngine final : public Engine {
       write_head(*plans[i], run.spec, run.head.data()->bytes);
       memories.push_back(run.memory);
     }
+    hosted_ = hosted_runs(specs);
     envs_.begin(plans, specs, memories);
   }
 
@@ -55,8 +56,8 @@ class HostEngine final : public Engine {
         advance(team, run.whole(), updates_);
       }
     }
-    while (envs_.step(envs_.runs())) {
-      for (const std::size_t i : envs_.runs()) {
+    while (envs_.step(hosted_)) {
+      for (const std::size_t i : hosted_) {
         if (*runs_[i].memory.acting) take_turn(team, runs_[i].whole(), 0);
       }
     }
@@ -76,6 +77,7 @@ class HostEngine final : public Engine {
   };
   const std::size_t shared_;
   HostedEnvs envs_;
+  std::vector<std::size_t> hosted_;
   std::int64_t updates_ = 0;  // of the launch
   std::vector<Held> runs_;
 };

@@ -13,21 +13,27 @@ constexpr std::size_t kEnvsOfAJob = 4;
 
 }  // namespace
 
+// What is seen grows with the bodies that are simulated.
+std::vector<std::size_t> hosted_runs(std::span<const RunSpec> specs) {
+  std::vector<std::size_t> runs;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].task == Task::kHosted) runs.push_back(i);
+  }
+  std::ranges::stable_sort(runs, std::ranges::greater(), [&](std::size_t i) { return specs[i].observation; });
+  return runs;
+}
+
 void HostedEnvs::begin(std::span<const Plan* const> plans, std::span<const RunSpec> specs,
                        std::span<const RunMemory> memories) {
   all_.clear();
   all_.resize(plans.size());
-  runs_.clear();
   for (std::size_t i = 0; i < plans.size(); ++i) {
     all_[i].plan = plans[i];
     all_[i].spec = &specs[i];
     all_[i].memory = memories[i];
-    if (specs[i].task == Task::kHosted) runs_.push_back(i);
   }
-  // What is seen grows with the bodies that are simulated.
-  std::ranges::stable_sort(runs_,
-                           [&](std::size_t a, std::size_t b) { return specs[a].observation > specs[b].observation; });
-  pool_.run(runs_.size(), [&](std::size_t i) { make(all_[runs_[i]]); });
+  const std::vector<std::size_t> hosted = hosted_runs(specs);
+  pool_.run(hosted.size(), [&](std::size_t i) { make(all_[hosted[i]]); });
 }
 
 void HostedEnvs::make(HostedRun& run) {

@@ -12,16 +12,17 @@
 
 namespace gipo::population {
 
+// The runs whose task is hosted, those whose steps take longest first.
+std::vector<std::size_t> hosted_runs(std::span<const RunSpec> specs);
+
 // The environments of hosted runs, stepped by a pool of threads. What comes of a step does not depend on their number.
 class HostedEnvs {
  public:
   explicit HostedEnvs(std::size_t threads) : pool_(threads) {}
 
   // In place of those before: the environments of the runs whose task is hosted. memories[i]: where what run i asks and is
-  // told lies here; its first observations are told at once.
+  // told lies on the host; its first observations are told at once.
   void begin(std::span<const Plan* const> plans, std::span<const RunSpec> specs, std::span<const RunMemory> memories);
-  // The hosted runs, those whose steps take longest first.
-  std::span<const std::size_t> runs() const { return runs_; }
   // Every environment of those of these runs that act takes a step. False where none acts.
   bool step(std::span<const std::size_t> runs);
   // Segments of a run that were dropped.
@@ -52,7 +53,6 @@ class HostedEnvs {
 
   ThreadPool pool_;
   std::vector<HostedRun> all_;  // those that are not hosted have no places
-  std::vector<std::size_t> runs_;
   std::vector<Job> jobs_;
 };
 
