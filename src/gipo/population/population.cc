@@ -84,12 +84,14 @@ class Group {
       try {
         run.recorder->take(engine_.head(i), engine_.report(i));
       } catch (const RunError& e) {
+        const Rejections rejections = engine_.rejections(i);
         run.why = e.what();
+        if (!rejections.last.empty()) run.why += "; the last segment that was dropped: " + rejections.last;
         run.ended = true;
-        run.recorder->fail(engine_.head(i), run.why, seconds);
+        run.recorder->fail(engine_.head(i), rejections, run.why, seconds);
       }
       if (!run.ended && run.recorder->done()) {
-        run.recorder->finish(engine_.head(i), stop_, seconds);
+        run.recorder->finish(engine_.head(i), engine_.rejections(i), stop_, seconds);
         run.ended = true;
       }
     } catch (const Interrupted&) {       // it begins anew another time
