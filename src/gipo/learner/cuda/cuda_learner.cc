@@ -305,7 +305,6 @@ LossOptions CudaLearner::loss_options(Kind kind) const {
   o.average_decay = 1 - 1 / l.proximal_updates;
   o.importance_max = static_cast<float>(surrogate_.importance_max());
   o.kl_coef = static_cast<float>(l.kl_coef);
-  o.entropy_coef = static_cast<float>(l.entropy_coef);
   o.proximal_coef = static_cast<float>(l.proximal_coef);
   o.value_scale = static_cast<float>(2 * l.value_coef) / static_cast<float>(n_);
   return o;
@@ -368,10 +367,11 @@ void CudaLearner::run_update(Kind kind) {
 void CudaLearner::stage(const Batch& batch) {
   GIPO_CHECK(batch.size == static_cast<std::size_t>(n_));
   use_card();
-  const double factor = schedule_factor(setup_.learner, book_.version);
+  const LearnerOptions& o = setup_.learner;
+  const double factor = rate_factor(o, book_.version);
   staged_ = &batch;
   staging_[static_cast<std::size_t>(next_)]->put(
-      batch, book_, {setup_.learner.policy_lr * factor, setup_.learner.value_lr * factor}, copy_stream_);
+      batch, book_, {o.policy_lr * factor, o.value_lr * factor, entropy_weight(o, book_.version)}, copy_stream_);
 }
 
 Kind CudaLearner::kind_of(bool diagnose) const {
@@ -385,7 +385,7 @@ void CudaLearner::begin_update(const UpdateContext& context) {
   use_card();
   upload();
   book_.record_gaps(batch);
-  const double factor = schedule_factor(setup_.learner, book_.version);
+  const double factor = rate_factor(setup_.learner, book_.version);
   const Kind kind = kind_of(context.diagnose);
   Staging& staging = *staging_[static_cast<std::size_t>(next_)];
   staging.copied().hold_back(stream_);

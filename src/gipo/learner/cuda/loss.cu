@@ -286,7 +286,8 @@ __global__ void __launch_bounds__(kRowThreads)
   extern __shared__ float d_log_std[];  // [kRowsPerBlock, extras]
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const float inverse_size = 1.0f / static_cast<float>(o.n);
-  const float entropy_coef = o.entropy_coef * inverse_size, kl_coef = o.proximal_coef * inverse_size;
+  const float entropy_coef = static_cast<float>(a.header->entropy_coef) * inverse_size,
+              kl_coef = o.proximal_coef * inverse_size;
   for (int within_block = warp; within_block < kRowsPerBlock; within_block += kRowWarps) {
     const int row = blockIdx.x * kRowsPerBlock + within_block;
     if (row >= o.n) {
