@@ -89,7 +89,9 @@ class Planner {
     set_sampling();
     check_memory();
     set_actors();
-    if (c_.staleness.regime == Regime::kOnPolicy) {
+    if (plan_.clones()) {
+      set_clone();
+    } else if (c_.staleness.regime == Regime::kOnPolicy) {
       set_rollouts();
     } else {
       set_dial();
@@ -142,7 +144,8 @@ class Planner {
 
   void set_name() {
     plan_.name = c_.run.name;
-    if (plan_.name.empty()) plan_.name = fmt::format("{}-{}-{}", c_.env.id, c_.surrogate.name, c_.run.seed);
+    if (plan_.name.empty())
+      plan_.name = fmt::format("{}-{}-{}", c_.env.id, plan_.clones() ? "clone" : c_.surrogate.name, c_.run.seed);
     std::replace(plan_.name.begin(), plan_.name.end(), ':', '-');
     if (c_.run.name.empty()) std::replace(plan_.name.begin(), plan_.name.end(), '/', '-');
     if (plan_.name.find('/') != std::string::npos || plan_.name == "." || plan_.name == "..") {
@@ -286,6 +289,20 @@ class Planner {
     }
     plan_.workers = static_cast<std::size_t>(
         c_.env.workers.value_or(std::max<std::int64_t>(1, static_cast<std::int64_t>(cores / at_once))));
+  }
+
+  // Nothing is collected, so that nothing of the dial means anything: all of it is 1.
+  void set_clone() {
+    if (plan_.model.has_memory()) {
+      refuse({"policy.memory"},
+             fmt::format("policy.memory = \"{}\" is not accepted: demonstrations are learned from in "
+                         "single steps; wanted none",
+                         word_of(c_.policy.memory)));
+    }
+    plan_.config.learner.env_steps = 0;  // its length is a number of updates
+    plan_.segment_length = 1;
+    plan_.capacity = plan_.warmup = 1;
+    plan_.env_steps_per_update = plan_.window = 1;
   }
 
   void set_rollouts() {
@@ -480,7 +497,7 @@ std::int64_t Plan::updates_for(std::int64_t env_steps) const {
 TransitionSpec Plan::transition() const {
   return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields,
           env.action.dims(),
-          config.advantage.mode == AdvantageMode::kStored,
+          clones() || config.advantage.mode == AdvantageMode::kStored,
           model.state_size(),
           model.distribution.choices,
           model.has_memory() ? static_cast<std::size_t>(config.policy.burn_in) : 0,
@@ -502,7 +519,25 @@ std::int64_t Plan::rounds_between_drains() const {
 }
 
 LearnerSetup Plan::learner_setup() const {
-  return {model, config.learner, config.surrogate, config.advantage, t_old, window};
+  LearnerSetup setup{model, config.learner, config.surrogate, config.advantage, t_old, window};
+  if (!clones()) return setup;
+  // The weight 1 on advantages of 1: the gradient is that of the mean log-likelihood, in every backend.
+  setup.surrogate = {};
+  setup.surrogate.name = "topr";
+  setup.advantage.mode = AdvantageMode::kStored;
+  setup.advantage.normalise = false;
+  setup.learner.kl_coef = setup.learner.proximal_coef = 0;
+  setup.learner.policy_every = 1;
+  return setup;
+}
+
+DemonstrationUse Plan::demonstration_use() const {
+  return {model,
+          transition(),
+          config.clone,
+          config.advantage.gamma,
+          config.env.reward_scale,
+          static_cast<std::uint64_t>(config.run.seed)};
 }
 
 std::string dial(const Plan& p) {
