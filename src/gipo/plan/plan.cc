@@ -13,6 +13,7 @@
 #include "gipo/env/bridge/bridge.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/plan/plan_task.h"
+#include "gipo/policy/vla_spec.h"
 
 namespace gipo {
 namespace {
@@ -82,6 +83,8 @@ class Planner {
     check_frames(encoders);
     set_encoders(plan_.env, encoders);
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env, encoders); });
+    check_large();
+    check_ratio();
     set_name();
     set_sampling();
     check_memory();
@@ -198,6 +201,44 @@ class Planner {
       }
     }
     if (!any) refuse_with(fmt::format("no field of {} is an image", c_.env.id));
+  }
+
+  void check_large() {
+    if (!plan_.model.is_large()) return;
+    named("policy.encoder", [&] { return vla_config_of(plan_.model); });
+    if (is_in_place(plan_.model)) check_in_place();
+    if (c_.learner.publish == Published::kAverage) {
+      refuse({"learner.publish", "policy.encoder"},
+             "learner.publish = \"average\" is not accepted with policy.encoder = \"openvla_oft\": its value head has "
+             "learned from the latest policy's layers, not from the average's");
+    }
+    if (c_.learner.device != "cpu" && c_.learner.precision != Precision::kBf16) {
+      refuse({"learner.precision", "policy.encoder"},
+             "learner.precision = \"float32\" is not accepted with policy.encoder = \"openvla_oft\" on a CUDA device: "
+             "wanted bf16");
+    }
+  }
+
+  void check_in_place() const {
+    const auto refuse_if = [&](bool given, const char* key, const char* why) {
+      if (given)
+        refuse({key, "policy.model"}, fmt::format("{} is not accepted with micro_batch in policy.model: {}", key, why));
+    };
+    refuse_if(c_.surrogate.centre == Centre::kProximal, "surrogate.centre", "there is no average of the weights");
+    refuse_if(c_.learner.proximal_coef > 0, "learner.proximal_coef", "there is no average of the weights");
+    refuse_if(c_.learner.publish_every > 1, "learner.publish_every", "actors have the learner's own weights");
+    refuse_if(c_.learner.policy_every > 1, "learner.policy_every", "policy and critic learn together");
+    refuse_if(!c_.run.init_from.empty(), "run.init_from", "wanted the folder of a checkpoint in policy.model");
+    refuse_if(c_.learner.backend != "torch", "learner.backend", "wanted torch");
+  }
+
+  void check_ratio() const {
+    const std::size_t dims = plan_.model.distribution.dims();
+    if (c_.surrogate.ratio != RatioOf::kGroup || dims % static_cast<std::size_t>(c_.surrogate.ratio_group) == 0) return;
+    refuse({"surrogate.ratio_group", "surrogate.ratio"},
+           fmt::format("surrogate.ratio_group = {} is not accepted: an action of {} has {} dimensions, which is no "
+                       "multiple of it",
+                       c_.surrogate.ratio_group, c_.env.id, dims));
   }
 
   void check_memory() const {

@@ -427,7 +427,9 @@ EvalTask Trainer::eval_task(std::int64_t update) const {
           c.eval.episodes,
           derive_seed(static_cast<std::uint64_t>(c.run.seed), "evaluation", static_cast<std::uint64_t>(update)),
           true,
-          &stop_};
+          &stop_,
+          false,
+          eval_device(plan_)};
 }
 
 bool Trainer::evaluation_due() const {
