@@ -214,7 +214,7 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
   s.most_logs = static_cast<int>(updates / s.log_every) + 2;
   // Where episodes are as short as they hardly ever are, a launch ends earlier.
   const double steps = static_cast<double>(updates) * s.env_steps_per_update + static_cast<double>(s.warmup);
-  s.most_episodes = 2 * s.envs + static_cast<int>(steps / 8);
+  s.most_episodes = 2 * s.envs + static_cast<int>(steps / (s.task == Task::kHosted ? kShortestHosted : 8));
   return s;
 }
 

@@ -33,6 +33,9 @@ class CudaPopulation : public testing::Test {
     c.policy.hidden = {16, 12};
     c.learner.batch_size = 64;
     c.replay.segment_length = 16;
+    c.replay.capacity = 700;
+    c.staleness.regime = Regime::kCustom;
+    c.staleness.env_steps_per_update = 8;
     c.eval.episodes = 1;
     c.log.tensorboard = false;
     c.env.normalise_rewards = true;
