@@ -27,6 +27,21 @@ struct TrainArguments {
 };
 int train(const TrainArguments& arguments);
 
+struct CloneArguments : TrainArguments {
+  std::string data;  // of demonstrations
+  std::optional<std::int64_t> updates;
+};
+int clone(const CloneArguments& arguments);
+
+// What is not given is chosen by the Python package.
+struct RecordArguments {
+  std::string env, file;
+  std::optional<std::int64_t> episodes, seed, workers;
+  std::optional<double> noise;
+  std::vector<std::string> options;  // --set, of the task
+};
+int record(const RecordArguments& arguments);
+
 struct LearnArguments : TrainArguments {
   std::string listen, certificates;
   double megabytes_per_second = 256;
@@ -158,6 +173,7 @@ struct TuneArguments {
   std::string file, out;
   std::vector<std::string> methods, regimes;  // only these; empty: all
   int jobs = 0;                               // runs at a time; 0: as many as there are cores
+  std::string device = "cpu";
   bool dry_run = false, retry = false, json = false, quiet = false, ray = false, write = false;
 };
 int tune(const TuneArguments& arguments);

@@ -94,7 +94,7 @@ class CudaLearner final : public Learner {
   std::vector<TensorSlice> policy_tensors_, critic_tensors_;
   std::size_t policy_size_, critic_base_, size_;  // in the flat buffers
   int n_;                                         // of a batch
-  bool per_dimension_;
+  int ratios_;                                    // of each action
   LearnerBook book_;
   Flat host_;
   bool host_changed_ = true;  // the host's buffers were loaded, and the card's were not yet
@@ -131,7 +131,7 @@ class CudaLearner final : public Learner {
 
 std::size_t ratios_of(const LearnerSetup& setup) {
   const auto n = static_cast<std::size_t>(setup.learner.batch_size);
-  return setup.surrogate.ratio == RatioOf::kDimension ? n * setup.model.distribution.dims() : n;
+  return n * ratios_per_action(setup.surrogate, setup.model.distribution.dims());
 }
 
 CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
@@ -144,7 +144,7 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
       critic_base_(padded(policy_size_)),
       size_(critic_base_ + padded(values_of(critic_tensors_))),
       n_(static_cast<int>(setup.learner.batch_size)),
-      per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
+      ratios_(static_cast<int>(ratios_per_action(setup.surrogate, setup.model.distribution.dims()))),
       book_(setup),
       diagnosed_(setup) {
   prepare_loss();
@@ -289,7 +289,7 @@ LossOptions CudaLearner::loss_options(Kind kind) const {
   o.outputs = static_cast<int>(distribution.outputs());
   o.extras = static_cast<int>(distribution.extra_parameters());
   o.mask_size = static_cast<int>(distribution.mask_size());
-  o.per_dimension = per_dimension_;
+  o.ratios = ratios_;
   o.centred = surrogate_.centred();
   o.proximal = l.proximal_coef > 0;
   o.normalise = v.normalise;
@@ -305,7 +305,6 @@ LossOptions CudaLearner::loss_options(Kind kind) const {
   o.average_decay = 1 - 1 / l.proximal_updates;
   o.importance_max = static_cast<float>(surrogate_.importance_max());
   o.kl_coef = static_cast<float>(l.kl_coef);
-  o.entropy_coef = static_cast<float>(l.entropy_coef);
   o.proximal_coef = static_cast<float>(l.proximal_coef);
   o.value_scale = static_cast<float>(2 * l.value_coef) / static_cast<float>(n_);
   return o;
@@ -368,10 +367,11 @@ void CudaLearner::run_update(Kind kind) {
 void CudaLearner::stage(const Batch& batch) {
   GIPO_CHECK(batch.size == static_cast<std::size_t>(n_));
   use_card();
-  const double factor = schedule_factor(setup_.learner, book_.version);
+  const LearnerOptions& o = setup_.learner;
+  const double factor = rate_factor(o, book_.version);
   staged_ = &batch;
   staging_[static_cast<std::size_t>(next_)]->put(
-      batch, book_, {setup_.learner.policy_lr * factor, setup_.learner.value_lr * factor}, copy_stream_);
+      batch, book_, {o.policy_lr * factor, o.value_lr * factor, entropy_weight(o, book_.version)}, copy_stream_);
 }
 
 Kind CudaLearner::kind_of(bool diagnose) const {
@@ -385,7 +385,7 @@ void CudaLearner::begin_update(const UpdateContext& context) {
   use_card();
   upload();
   book_.record_gaps(batch);
-  const double factor = schedule_factor(setup_.learner, book_.version);
+  const double factor = rate_factor(setup_.learner, book_.version);
   const Kind kind = kind_of(context.diagnose);
   Staging& staging = *staging_[static_cast<std::size_t>(next_)];
   staging.copied().hold_back(stream_);

@@ -1,6 +1,6 @@
 // The card's side of a population: one block of threads for each run.
 #include "gipo/learner/cuda/launch.cuh"
-#include "gipo/learner/cuda/reduce.cuh"
+#include "gipo/kernels/reduce.cuh"
 #include "gipo/population/advance.h"
 #include "gipo/population/cuda/population.h"
 
