@@ -13,6 +13,8 @@ import pytest
 from conftest import json_lines, read_safetensors, settings, summary
 
 from gipo import demonstrations
+from gipo.robot_tasks import Bins
+from gipo.runs import UserMistake
 
 CLONE = {"env.id": "CartPole-v1", "policy.hidden": "[32]", "learner.updates": 400, "learner.policy_lr": 0.003, "learner.batch_size": 128,
          "eval.episodes": 10, "log.tensorboard": "false", "clone.every_updates": 100}  # fmt: skip
@@ -182,8 +184,9 @@ def test_memory_is_refused(gipo, cart_pole):
     assert ended.returncode == 2 and gipo.entries() == []
 
 
-def task(fields, dims=7, choices=(), env="libero:libero_goal/0"):
-    return {"env": env, "dims": dims, "choices": list(choices), "options": {}, "fields": [
+def task(fields, dims=7, choices=(), env="libero:libero_goal/0", **options):
+    options = {name: json.dumps(value) for name, value in options.items()}
+    return {"env": env, "dims": dims, "choices": list(choices), "options": options, "fields": [
         {"name": name, "dtype": dtype, "shape": shape, "optional": False} for name, (dtype, shape) in fields.items()]}  # fmt: skip
 
 
@@ -215,3 +218,39 @@ def test_files_of_libero_are_read_as_they_are(tmp_path):
     smaller = {"image": ("uint8", [4, 4, 3])}
     demonstrations.convert(str(tmp_path / "libero.hdf5"), str(tmp_path / "out"), task(smaller))
     assert read_safetensors(tmp_path / "out")["obs/image"].shape == (5, 4, 4, 3)
+
+
+def test_numbers_become_tokens_where_the_task_takes_these(tmp_path):
+    libero_like(tmp_path / "libero.hdf5")
+    fields = {"instruction": ("int32", [30])}
+    wanted = task(fields, 14, [256] * 14, chunk=2, action_bins=256, instruction_tokens=30)
+    demonstrations.convert(str(tmp_path / "libero.hdf5"), str(tmp_path / "out"), wanted)
+    read = read_safetensors(tmp_path / "out")
+    with h5py.File(tmp_path / "libero.hdf5") as file:
+        actions = file["data/demo_0/actions"][()]
+    assert np.abs(Bins(256, None, 7).actions(read["action"][:3].astype(int)) - actions).max() < 1 / 255
+    text = b"put the bowl on the plate"
+    assert read["obs/instruction"][0].tolist() == [1, *(3 + byte for byte in text), *[-1] * (29 - len(text))]
+    with pytest.raises(UserMistake, match=r"has 26 tokens: wanted at most 25 \(env.options.instruction_tokens\)"):
+        short = task({"instruction": ("int32", [25])}, 14, [256] * 14, action_bins=256, instruction_tokens=25)
+        demonstrations.convert(str(tmp_path / "libero.hdf5"), str(tmp_path / "out"), short)
+    with h5py.File(tmp_path / "libero.hdf5", "a") as file:
+        file["data/demo_1/actions"][0, 0] = 1.5
+    with pytest.raises(UserMistake, match="demo_1/actions holds 1.5: wanted numbers from -1 to 1"):
+        demonstrations.convert(str(tmp_path / "libero.hdf5"), str(tmp_path / "out"), wanted)
+
+
+def test_files_of_robomimic_are_read_as_they_are(tmp_path):
+    with h5py.File(tmp_path / "lift.hdf5", "w") as file:
+        demo = file.create_group("data/demo_0")
+        demo["actions"] = np.zeros((4, 7))
+        demo["obs/agentview_image"] = np.random.default_rng(1).integers(0, 256, (4, 8, 8, 3), np.uint8)
+        demo["obs/robot0_eef_pos"] = np.tile([1.0, 2, 3], (4, 1))
+        demo["obs/robot0_eef_quat"] = np.tile([0, 0, np.sin(0.25), np.cos(0.25)], (4, 1))  # half a radian about z
+        demo["obs/robot0_gripper_qpos"] = np.tile([0.1, -0.1], (4, 1))
+        image = demo["obs/agentview_image"][()]
+    fields = {"image": ("uint8", [8, 8, 3]), "state": ("float32", [8])}
+    demonstrations.convert(str(tmp_path / "lift.hdf5"), str(tmp_path / "out"), task(fields, env="robosuite:Lift"))
+    read = read_safetensors(tmp_path / "out")
+    assert (read["obs/image"] == image).all() and "reward" not in read
+    assert read["obs/state"][3] == pytest.approx([1, 2, 3, 0, 0, 0.5, 0.1, -0.1])

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import json
 import pickle
 import zipfile
 
@@ -78,6 +79,18 @@ def test_the_instruction_is_tokens():
     assert bytes((tokens[1:14] - 3).tolist()) == b"count to five"
     with pytest.raises(robot_tasks.Mistake, match="has 14 tokens: wanted at most 13"):
         Counter(instruction_tokens=13).reset(seed=1)
+
+
+def test_a_language_models_tokeniser_makes_the_prompt(tmp_path):
+    letters = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581"]
+    model = {"type": "BPE", "byte_fallback": True, "vocab": {piece: k for k, piece in enumerate(letters)}, "merges": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "normalizer": {"type": "Prepend", "prepend": "\u2581"}}))
+    observation, _ = Counter(instruction_tokens=80, tokeniser=str(tmp_path / "tokenizer.json")).reset(seed=1)
+    text = b" In: What action should the robot take to count to five?\nOut: "
+    assert observation["instruction"][: len(text) + 1].tolist() == [1, *(259 if byte == 32 else 3 + byte for byte in text)]
+    assert observation["instruction"][len(text) + 1] == -1
+    with pytest.raises(robot_tasks.Mistake, match="env.options.tokeniser is '/none'"):
+        Counter(instruction_tokens=80, tokeniser="/none")
 
 
 def test_bins_are_those_of_openvla():

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import struct
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from gipo.runs import Record, RunFailed, UserMistake
+from gipo.tokeniser import BYTES, Tokeniser
 
 if TYPE_CHECKING:
     import gymnasium
     import h5py
 
-CHOICES = 256  # of a part of an action that is a token
-ROBOTS = ("libero:", "metaworld-pixels:", "robosuite:")
 TENSORS = {"uint8": ("U8", np.uint8), "int32": ("I64", np.int64), "int64": ("I64", np.int64),
            "float32": ("F32", np.float32), "float64": ("F64", np.float64)}  # fmt: skip
 
@@ -131,7 +131,15 @@ def scripted(env: Any) -> Callable[[Any], np.ndarray]:
     from metaworld.policies import ENV_POLICY_MAP
 
     policies = {name: ENV_POLICY_MAP[name]() for name in env.tasks}
-    return lambda _: np.asarray(policies[env.now].get_action(env.raw), np.float32)
+
+    def act(_: Any) -> np.ndarray:
+        raw = np.array(env.raw)
+        raw[-3:] = env.tasks[env.now]._get_pos_goal()  # the scripts are told where the goal is; policies see it
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that actions are clipped
+            return np.asarray(policies[env.now].get_action(raw), np.float32)
+
+    return act
 
 
 @functools.cache
@@ -169,6 +177,10 @@ def record_robots(name: str, path: str, options: Record, *, episodes: int, seed:
         return write(path, (episode for task in names for episode in successes(task)), name)
 
 
+def is_robot(env: str) -> bool:
+    return env.startswith(("libero:", "metaworld-pixels:", "robosuite:"))
+
+
 def turned(images: np.ndarray) -> np.ndarray:
     return images[:, ::-1, ::-1]
 
@@ -189,17 +201,12 @@ ELSEWHERE: dict[str, list[list[Part]]] = {
 }  # fmt: skip
 
 
-def choices_of(actions: np.ndarray) -> np.ndarray:
-    """Actions between -1 and 1 as OpenVLA's tokens, counted from the first of the 256: what gipo.unnormalise undoes."""
-    edges = np.linspace(-1, 1, CHOICES)
-    return CHOICES - np.digitize(np.clip(actions, -1, 1), edges)
-
-
 class Source:
     """A file of demonstrations as a task wants it."""
 
     def __init__(self, path: str, file: h5py.File, task: Record) -> None:
         self.path, self.task = path, task
+        self.options = {name: json.loads(value) for name, value in task["options"].items() if is_robot(task["env"])}
         if "data" not in file:
             raise UserMistake(f"{path}: it has no group data: wanted data/demo_0/obs/..., data/demo_0/actions, as robomimic "
                               "writes them")
@@ -228,8 +235,7 @@ class Source:
             raise UserMistake(f"{self.path}: {demo.name}/{name}: {error}") from None
 
     def actions(self) -> Iterator[np.ndarray]:
-        dims, choices = self.task["dims"], self.task["choices"]
-        tokens = bool(choices) and set(choices) == {CHOICES} and self.task["env"].startswith(ROBOTS)
+        dims = self.task["dims"]
         for demo, length in zip(self.demos, self.lengths, strict=True):
             values = self._read(demo, "actions", length).reshape(length, -1)
             if dims % values.shape[1] != 0:
@@ -237,12 +243,18 @@ class Source:
                                   f"part of {dims}, of which {self.task['env']} takes several at once")
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise UserMistake(f"{self.path}: {demo.name}/actions holds a number that is not finite")
-            if tokens and values.dtype.kind == "f":
-                if np.abs(values).max() > 1.0001:
-                    raise UserMistake(f"{self.path}: {demo.name}/actions holds {values.flat[np.abs(values).argmax()]}: wanted "
-                                      "numbers from -1 to 1")
-                values = choices_of(values)
+            if values.dtype.kind == "f" and self.options.get("action_bins"):
+                values = self._choices(demo, values)
             yield values.astype(np.float32)
+
+    def _choices(self, demo: h5py.Group, actions: np.ndarray) -> np.ndarray:
+        """The robot's actions as the tokens of their bins."""
+        from gipo.robot_tasks import Bins
+
+        if np.abs(actions).max() > 1.0001:
+            raise UserMistake(f"{self.path}: {demo.name}/actions holds {actions.flat[np.abs(actions).argmax()]}: wanted numbers "
+                              "from -1 to 1")
+        return Bins(self.options["action_bins"], self.options.get("statistics"), actions.shape[1]).choices(actions)
 
     def rewards(self) -> Iterator[np.ndarray]:
         for demo, length in zip(self.demos, self.lengths, strict=True):
@@ -270,16 +282,21 @@ class Source:
                 raise UserMistake(f"{self.path}: {demo.name}/obs/{name} has the shape {values.shape}: wanted {(length, *shape)}")
             yield np.ascontiguousarray(values, dtype).reshape(length, *shape)
 
+    def _text(self, demo: h5py.Group, most: int) -> np.ndarray:
+        """The instruction as the task gives it: bytes with zeros behind them, or tokens with -1 behind."""
+        text, what = self._instruction(demo), "tokens" if self.options.get("instruction_tokens") else "bytes"
+        numbers = Tokeniser(self.options.get("tokeniser", BYTES)).prompt(text) if what == "tokens" else list(text.encode())
+        if len(numbers) > most:
+            raise UserMistake(f"{self.path}: the instruction of {demo.name}, {text!r}, has {len(numbers)} {what}: wanted at most "
+                              f"{most} (env.options.instruction_{what})")
+        return np.array(numbers + [-1 if what == "tokens" else 0] * (most - len(numbers)))
+
     def _values(self, demo: h5py.Group, name: str, shape: tuple[int, ...], length: int) -> np.ndarray:
         observations = demo.get("obs", {})
         if name in observations:
             return resized(self._read(demo, f"obs/{name}", length), shape)
         if name == "instruction":
-            text = self._instruction(demo).encode()
-            if len(text) > shape[0]:
-                raise UserMistake(f"{self.path}: the instruction of {demo.name}, {text.decode()!r}, has {len(text)} bytes: wanted at "
-                                  f"most {shape[0]} (env.options.instruction_bytes)")
-            return np.tile(np.frombuffer(text.ljust(shape[0], b"\0"), np.uint8), (length, 1))
+            return np.tile(self._text(demo, shape[0]), (length, 1))
         for parts in ELSEWHERE.get(name, []):
             if all(part in observations for part, _ in parts):
                 read = [way(self._read(demo, f"obs/{part}", length)) for part, way in parts]

@@ -1,5 +1,6 @@
 """Robot tasks with cameras as environments of Gymnasium: LIBERO, Meta-World and robosuite. The gipo program carries this file
-and gives it to its workers, so it imports nothing of gipo: NumPy, Gymnasium and, when a task is made, its simulator.
+and gives it to its workers, so it imports nothing of gipo but tokeniser.py, whose text it
+carries in place of that line: NumPy, Gymnasium and, when a task is made, its simulator.
 
 An observation is a Dict: `image` and, where there is a second camera, `wrist_image`, of uint8, upright; `state`, what the
 robot feels of itself; and `instruction`, if asked for, as bytes of UTF-8 with zeros behind, or as tokens. Actions are numbers,
@@ -25,6 +26,8 @@ import zipfile
 
 import gymnasium
 import numpy as np
+
+from gipo.tokeniser import BYTES, Tokeniser
 
 Mistake = ValueError  # in a worker, the exception whose words need no traceback
 
@@ -67,12 +70,11 @@ def needs(package, setup):
         logging.disable(logging.NOTSET)
 
 
-FIRST_TOKEN, FIRST_BYTE = 1, 3  # of a text; of the 256 tokens of bytes
-
-
-def tokens_of(text):
-    """An instruction as tokens, without a tokeniser of its own: the token that begins a text, then its bytes in UTF-8."""
-    return [FIRST_TOKEN, *(FIRST_BYTE + byte for byte in text.encode())]
+def tokeniser_of(path):
+    try:
+        return Tokeniser(path, "env.options.tokeniser")
+    except ValueError as error:
+        raise Mistake(str(error)) from None
 
 
 class Bins:
@@ -123,11 +125,11 @@ class RobotTask(gymnasium.Env):
     """What the simulators have in common. A simulator says how an episode begins and how one action is carried out, both
     with what is then seen: a dict with the images of its cameras, if they were to be drawn, and its state."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # of single actions
     render_mode = "rgb_array"
 
     def __init__(self, cameras, state_size, action_size, limit, *, size, chunk, instruction_bytes, instruction_tokens=0,
-                 action_bins=0, statistics=None):  # fmt: skip
+                 tokeniser=BYTES, action_bins=0, statistics=None):  # fmt: skip
         for name, value, least in (("size", size, 16), ("chunk", chunk, 1), ("instruction_bytes", instruction_bytes, 0),
                                    ("instruction_tokens", instruction_tokens, 0),
                                    ("action_bins", action_bins, 0)):  # fmt: skip
@@ -141,11 +143,13 @@ class RobotTask(gymnasium.Env):
             raise Mistake("env.options.statistics: wanted env.options.action_bins with it")
         self.bins = Bins(action_bins, statistics, action_size) if action_bins else None
         self.cameras, self.chunk, self.action_size = cameras, chunk, action_size
+        self.metadata = {**self.metadata, "render_fps": self.metadata["render_fps"] / chunk}
         self._max_episode_steps = math.ceil(limit / chunk)
         self.limit, self.taken, self.seen = limit, 0, None
         spaces = {name: gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8) for name in cameras}
         spaces["state"] = gymnasium.spaces.Box(-np.inf, np.inf, (state_size,), np.float32)
         self.instruction_bytes, self.instruction_tokens = instruction_bytes, instruction_tokens
+        self.tokeniser = tokeniser_of(tokeniser)
         if instruction_bytes:
             spaces["instruction"] = gymnasium.spaces.Box(0, 255, (instruction_bytes,), np.uint8)
         if instruction_tokens:
@@ -172,7 +176,7 @@ class RobotTask(gymnasium.Env):
         if self.instruction_bytes:
             observation["instruction"] = self._padded("bytes", list(self.instruction().encode()), 0).astype(np.uint8)
         if self.instruction_tokens:
-            observation["instruction"] = self._padded("tokens", tokens_of(self.instruction()), -1)
+            observation["instruction"] = self._padded("tokens", self.tokeniser.prompt(self.instruction()), -1)
         return observation
 
     def _padded(self, what, numbers, behind):
@@ -507,7 +511,8 @@ def metaworld_pixels(name, *, drawing="published", camera="corner2", dense=False
 
 
 # Options of all tasks: what is seen, and what an action is.
-SHAPE = {"size": 128, "chunk": 1, "instruction_bytes": 0, "instruction_tokens": 0, "action_bins": 0, "statistics": None}
+SHAPE = {"size": 128, "chunk": 1, "instruction_bytes": 0, "instruction_tokens": 0, "tokeniser": BYTES, "action_bins": 0,
+         "statistics": None}  # fmt: skip
 MAKERS = {"libero": libero, "metaworld-pixels": metaworld_pixels, "robosuite": robosuite}
 
 
