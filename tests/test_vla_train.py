@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from conftest import settings, summary
 from test_resume import contents, kill_and_resume, train, whole
 from test_torch import torch_built, with_torch  # noqa: F401
@@ -37,14 +38,31 @@ def test_learns_what_the_instruction_and_the_picture_say(gipo, with_torch):  # n
     assert np.mean(right) > 0.9
 
 
-def test_killed_and_resumed_ends_with_the_same_bytes(gipo, with_torch, tmp_path):  # noqa: F811
-    options = BANDIT | {"learner.updates": 24, "checkpoint.every_updates": 5, "surrogate.ratio": "group", "surrogate.ratio_group": 2,
-                        "surrogate.centre": "proximal", "advantage.mode": "vtrace"}  # fmt: skip
+KINDS = {
+    "flat": {"surrogate.ratio": "group", "surrogate.ratio_group": 2, "surrogate.centre": "proximal", "advantage.mode": "vtrace"},
+    "in place": {"policy.model": TINY + ", micro_batch=40"},
+    "adapters": {"policy.model": TINY + ", micro_batch=40, lora=4", "advantage.mode": "gae"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_and_resumed_ends_with_the_same_bytes(gipo, with_torch, tmp_path, kind):  # noqa: F811
+    """All data is collected before the first update: the state of environments in other processes cannot be saved."""
+    options = BANDIT | {"learner.updates": 24, "checkpoint.every_updates": 5, "staleness.env_steps_per_update": 0.001,
+                        "staleness.warmup": 512} | KINDS[kind]  # fmt: skip
     begin = time.monotonic()
     whole(train(gipo, tmp_path, "alone", **options))
     longest = 0.8 * (time.monotonic() - begin)
     kill_and_resume(gipo, tmp_path, options, kills=2, seed=1, longest=longest)
     assert contents(tmp_path / "alone") == contents(tmp_path / "killed")
+
+
+def test_in_place_learns_too(gipo, with_torch):  # noqa: F811
+    run = gipo.train("place", BANDIT | {"policy.model": TINY + ", micro_batch=64", "learner.updates": 150, "learner.policy_lr": 3e-3,
+                                        "learner.value_lr": 3e-3, "surrogate.ratio": "dimension", "run.seed": 3})  # fmt: skip
+    assert summary(run)["eval_return"]["success_rate"] > 0.9
+    ended = gipo("eval", run)
+    assert ended.returncode == 2 and "acts in its own run alone" in ended.stderr
 
 
 def test_refuses(gipo, with_torch):  # noqa: F811
@@ -56,6 +74,9 @@ def test_refuses(gipo, with_torch):  # noqa: F811
         ({"env.id": "CartPole-v1"}, "openvla_oft fits none of the task's fields"),
         ({"policy.memory": "gru"}, "openvla_oft has no memory, and policy.memory is gru"),
         ({"surrogate.ratio": "group", "surrogate.ratio_group": 7}, "which is no multiple of it"),
+        ({"policy.model": TINY + ", lora=4"}, "lora, frozen_vision and the folder of a checkpoint need micro_batch"),
+        ({"policy.model": "./nothing, micro_batch=4"}, "policy.model = \"./nothing, micro_batch=4\" is not accepted"),
+        ({"policy.model": TINY + ", micro_batch=8", "surrogate.centre": "proximal"}, "there is no average of the weights"),
         ({"learner.backend": "cpu"}, "openvla_oft needs learner.backend = torch"),
     ]:
         ended = gipo("train", *settings(BANDIT | options))
