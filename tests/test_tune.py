@@ -127,6 +127,16 @@ def test_dry_run_lists_rounds_and_creates_nothing(tuned):
     assert [r["candidates"] for r in printed["rounds"]] == [6, 4, 4]
     assert [r["runs"] for r in printed["rounds"]] == [r["left"] for r in printed["rounds"]] == [12, 8, 16]
     assert printed["estimated_seconds"] > 0 and len(printed["candidates"]) == 6
+    by_default = json.loads(tuned("tune", "suite.toml", "--dry-run", "--json").stdout)
+    assert by_default["jobs"] >= 1 and 0 < by_default["estimated_seconds"] < 1e6
+    assert tuned.entries() == before
+
+
+def test_a_card_that_is_not_there_is_named_and_nothing_is_touched(tuned, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    before = tuned.entries()
+    done = tuned("tune", "suite.toml", "--device", "cuda")
+    assert done.returncode == 2 and done.stderr.startswith("gipo: --device cuda: ") and done.stderr.count("\n") == 1
     assert tuned.entries() == before
 
 

@@ -397,6 +397,11 @@ void add_runner_options(CLI::App* c, Arguments& a) {
                 "Number of runs at the same time; default: the number of cores, with --ray those of the cluster")
       ->check(CLI::Range(1, 1024));
   c->add_flag("--ray", a.ray, "Run them on the Ray cluster that RAY_ADDRESS names; see docs/cluster.md");
+  c->add_option("--device", a.device,
+                "Where runs are trained. cpu: each as a process. cuda: all together on an NVIDIA "
+                "card; see docs/cuda.md")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->excludes("--ray");
   c->add_flag("--retry", a.retry, "Try runs again that failed in an earlier session");
   c->add_flag("--json", a.json, "Print one JSON object on stdout");
   c->add_flag("--quiet", a.quiet, "Print no progress on stderr");
@@ -412,11 +417,6 @@ void add_suite(CLI::App& app, Chosen& chosen) {
   add_methods_and_regimes(c, a);
   c->add_option("--seed", a.seeds, "Run only this seed; may be repeated")->allow_extra_args(false);
   add_runner_options(c, a);
-  c->add_option("--device", a.device,
-                "Where runs are trained. cpu: each as a process. cuda: all together on an NVIDIA "
-                "card; see docs/cuda.md")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->excludes("--ray");
   c->add_flag("--dry-run", a.dry_run, "Print the runs, their state and the estimated time; create nothing");
 }
 

@@ -158,6 +158,7 @@ struct TuneArguments {
   std::string file, out;
   std::vector<std::string> methods, regimes;  // only these; empty: all
   int jobs = 0;                               // runs at a time; 0: as many as there are cores
+  std::string device = "cpu";
   bool dry_run = false, retry = false, json = false, quiet = false, ray = false, write = false;
 };
 int tune(const TuneArguments& arguments);

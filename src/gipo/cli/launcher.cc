@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "gipo/bench/clock.h"
 #include "gipo/cli/python.h"
 #include "gipo/core/error.h"
 #include "gipo/core/python.h"
@@ -58,9 +59,18 @@ class RayLauncher final : public RunLauncher {
 
 }  // namespace
 
-std::unique_ptr<RunLauncher> make_launcher(bool ray) {
-  if (ray) return std::make_unique<RayLauncher>();
-  return std::make_unique<LocalLauncher>(own_path());
+Trainers::Trainers(bool ray, const std::string& device) : start_(steady_time()) {
+  if (ray) {
+    launcher_ = std::make_unique<RayLauncher>();
+  } else {
+    launcher_ = std::make_unique<LocalLauncher>(own_path());
+  }
+  if (device == "cuda") card_ = population::make_cuda_engine();
+}
+
+RunnerOptions Trainers::options(int jobs, bool retry) const {
+  const double start = start_;
+  return {*launcher_, jobs, retry, card_.get(), [start] { return steady_time() - start; }, wall_time};
 }
 
 }  // namespace gipo::cli

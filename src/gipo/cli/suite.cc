@@ -3,7 +3,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/launcher.h"
 #include "gipo/cli/progress.h"
@@ -77,13 +76,8 @@ int report(const Suite& suite, const std::vector<RunView>& views, bool json) {
 int suite(const SuiteArguments& a) {
   const Suite suite = load_suite(a.file, a.out, {a.tasks, a.methods, a.regimes, a.seeds});
   SuiteView view(suite, suite.name, a.quiet || a.dry_run);
-  const std::unique_ptr<RunLauncher> launcher = make_launcher(a.ray);
-  const std::unique_ptr<population::Engine> card =
-      a.device == "cuda" ? population::make_cuda_engine() : std::unique_ptr<population::Engine>();
-  const double start = steady_time();
-  SuiteRunner runner(suite,
-                     {*launcher, a.jobs, a.retry, card.get(), [start] { return steady_time() - start; }, wall_time},
-                     view.hooks());
+  const Trainers trainers(a.ray, a.device);
+  SuiteRunner runner(suite, trainers.options(a.jobs, a.retry), view.hooks());
   if (a.dry_run) return dry_run(suite, runner.views(), a);
   SuiteView::listen_for_signals();
   const bool whole = runner.run();

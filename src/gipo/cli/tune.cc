@@ -26,12 +26,12 @@ using State = RunView::State;
 struct Session {
   const TuneArguments& arguments;
   const Tuning& tuning;
-  RunLauncher& launcher;
+  Trainers trainers;
   Tuner tuner;
   std::map<std::string, std::string> failed = {};  // runs, with why
 
   SuiteRunner runner(const Suite& suite, SuiteView& view) const {
-    return SuiteRunner(suite, {launcher, arguments.jobs, arguments.retry}, view.hooks());
+    return SuiteRunner(suite, trainers.options(arguments.jobs, arguments.retry), view.hooks());
   }
 
   void take(const Suite& round, const std::vector<RunView>& views) {
@@ -53,6 +53,7 @@ struct Session {
 int dry_run(Session session) {
   const Suite& all = session.tuning.runs;
   const TuneArguments& a = session.arguments;
+  const int jobs = runs_at_a_time(a.jobs);
   Tuner& tuner = session.tuner;
   // Runs of one task and regime take much the same time, whatever the candidate: one of each is measured.
   std::map<std::pair<std::size_t, std::size_t>, double> seconds;
@@ -90,10 +91,10 @@ int dry_run(Session session) {
                     {"candidates", candidates[k] * all.regimes.size()},
                     {"runs", runs},
                     {"left", waiting},
-                    {"estimated_seconds", needed / a.jobs}});
+                    {"estimated_seconds", needed / jobs}});
     table.push_back({fmt::format("{}", k + 1), fmt::format("{}", tuner.rounds()[k]),
                      fmt::format("{}", candidates[k] * all.regimes.size()), fmt::format("{}", runs),
-                     fmt::format("{}", waiting), in_time(needed / a.jobs)});
+                     fmt::format("{}", waiting), in_time(needed / jobs)});
   }
   Json tried = Json::array();
   Table methods = {{"method", "candidate", "options"}};
@@ -103,12 +104,12 @@ int dry_run(Session session) {
     methods.push_back({session.tuning.methods[c.method], c.name, settings_text(c.settings)});
   }
   if (a.json) {
-    const Json out = {{"name", all.name},    {"out", all.out}, {"jobs", a.jobs}, {"estimated_seconds", left / a.jobs},
+    const Json out = {{"name", all.name},    {"out", all.out}, {"jobs", jobs}, {"estimated_seconds", left / jobs},
                       {"candidates", tried}, {"rounds", rows}};
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
     fmt::print("{}\n{}into {}; with {} at a time about {} on this machine, of {} from the beginning\n",
-               as_text(methods), as_text(table), all.out, a.jobs, in_time(left / a.jobs), in_time(total / a.jobs));
+               as_text(methods), as_text(table), all.out, jobs, in_time(left / jobs), in_time(total / jobs));
   }
   return kDone;
 }
@@ -145,8 +146,7 @@ int tune(const TuneArguments& a) {
   if (a.write && !(a.methods.empty() && a.regimes.empty())) {
     throw Error("--write: wanted without --method and --regime: the file holds all methods in all regimes");
   }
-  const std::unique_ptr<RunLauncher> launcher = make_launcher(a.ray);
-  Session session{a, tuning, *launcher, Tuner(tuning)};
+  Session session{a, tuning, Trainers(a.ray, a.device), Tuner(tuning)};
   {
     SuiteView view(all, "", true);
     session.runner(all, view);  // folders that do not fit are found before anything is started

@@ -227,7 +227,7 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
   }
   PolicyLoss<T> loss;
   loss.d_log_prob = d_log_prob_.data();
-  loss.entropy_coef = T(o.entropy_coef) * inverse_size;
+  loss.entropy_coef = T(entropy_weight(o, book_.version)) * inverse_size;
   if (o.proximal_coef > 0) {
     loss.kl_coef = T(o.proximal_coef) * inverse_size;
     loss.other = average_net_.get();
@@ -254,7 +254,7 @@ void CpuLearner<T>::backward_critic(const Batch& batch) {
 template <class T>
 void CpuLearner<T>::apply_gradients() {
   const LearnerOptions& o = setup_.learner;
-  const double factor = schedule_factor(o, book_.version++);
+  const double factor = rate_factor(o, book_.version++);
   stats_.policy_grad_norm = policy_due_ ? policy_.norm : 0.0;
   stats_.value_grad_norm = critic_.norm;
   stats_.policy_lr = o.policy_lr * factor;

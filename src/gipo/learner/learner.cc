@@ -37,14 +37,14 @@ void UpdateStats::append_to(std::vector<std::pair<std::string, double>>& figures
   figures.insert(figures.end(), others.begin(), others.end());
 }
 
-double schedule_factor(const LearnerOptions& options, std::int64_t update) {
-  const auto t = static_cast<double>(update), warm = static_cast<double>(options.warmup_updates);
-  if (t < warm) return (t + 1.0) / warm;
-  if (options.schedule == Schedule::kConstant) return 1.0;
-  const double span = std::max(1.0, static_cast<double>(options.updates) - warm);
-  const double done = std::clamp((t - warm) / span, 0.0, 1.0);
-  if (options.schedule == Schedule::kLinear) return 1.0 - done;
-  return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+double rate_factor(const LearnerOptions& options, std::int64_t update) {
+  return schedule_factor(options.schedule, static_cast<double>(update), static_cast<double>(options.updates),
+                         static_cast<double>(options.warmup_updates));
+}
+
+double entropy_weight(const LearnerOptions& options, std::int64_t update) {
+  return options.entropy_coef *
+         schedule_factor(options.entropy_schedule, static_cast<double>(update), static_cast<double>(options.updates));
 }
 
 // As CpuLearner's constructor allocates it.

@@ -121,6 +121,7 @@ PolicyRoom average_room(const LearnerOptions& options);
 PolicyMemory learner_memory(const LearnerSetup& setup);
 
 // Factor on the learning rates at an update: warm-up from zero, then constant, linear or cosine down to zero.
-double schedule_factor(const LearnerOptions& options, std::int64_t update);
+double rate_factor(const LearnerOptions& options, std::int64_t update);
+double entropy_weight(const LearnerOptions& options, std::int64_t update);  // at an update
 
 }  // namespace gipo

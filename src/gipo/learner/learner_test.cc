@@ -335,15 +335,18 @@ TEST(Learner, TheFirstUpdateAboutTheAverageIsThatOfTruncatedWeights) {
 TEST(Schedule, WarmsUpAndComesDown) {
   LearnerOptions o;
   o.updates = 100;
-  EXPECT_DOUBLE_EQ(schedule_factor(o, 50), 1);
+  EXPECT_DOUBLE_EQ(rate_factor(o, 50), 1);
   o.schedule = Schedule::kLinear;
-  EXPECT_DOUBLE_EQ(schedule_factor(o, 25), 0.75);
+  EXPECT_DOUBLE_EQ(rate_factor(o, 25), 0.75);
   o.schedule = Schedule::kCosine;
   o.warmup_updates = 10;
-  EXPECT_DOUBLE_EQ(schedule_factor(o, 0), 0.1);
-  EXPECT_DOUBLE_EQ(schedule_factor(o, 10), 1);
-  EXPECT_NEAR(schedule_factor(o, 55), 0.5, 1e-12);
-  EXPECT_NEAR(schedule_factor(o, 100), 0, 1e-12);
+  EXPECT_DOUBLE_EQ(rate_factor(o, 0), 0.1);
+  EXPECT_DOUBLE_EQ(rate_factor(o, 10), 1);
+  EXPECT_NEAR(rate_factor(o, 55), 0.5, 1e-12);
+  EXPECT_NEAR(rate_factor(o, 100), 0, 1e-12);
+  EXPECT_DOUBLE_EQ(entropy_weight(o, 80), o.entropy_coef);
+  o.entropy_schedule = Schedule::kLinear;
+  EXPECT_NEAR(entropy_weight(o, 5), 0.95 * o.entropy_coef, 1e-12);  // without a warm-up
 }
 
 TEST(AdamW, MatchesTheTextbook) {

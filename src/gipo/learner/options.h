@@ -2,11 +2,10 @@
 
 #include "gipo/config/declare.h"
 #include "gipo/learner/product_kind.h"
+#include "gipo/learner/schedule.h"
 
 namespace gipo {
 
-// Of the learning rates, after the warm-up.
-enum class Schedule { kConstant, kLinear, kCosine };
 template <>
 inline constexpr auto kWords<Schedule> = std::to_array<Word<Schedule>>({{Schedule::kConstant, "constant"},
                                                                         {Schedule::kLinear, "linear"},

@@ -21,6 +21,7 @@
 
 #include "gipo/core/device.h"
 #include "gipo/kernels/dense.h"
+#include "gipo/learner/schedule.h"
 #include "gipo/objective/surrogate_choice.h"
 #include "gipo/population/stream.h"
 
@@ -28,7 +29,6 @@ namespace gipo::population {
 
 enum class Task { kCartPole, kAcrobot, kPendulum, kMountainCar, kMountainCarContinuous };
 enum class Advantages { kVtrace, kGae, kStored };
-enum class Rates { kConstant, kLinear, kCosine };
 
 inline constexpr int kMostLayers = 6, kMostObservation = 6, kMostState = 4, kMostOutputs = 64;
 inline constexpr int kMostThreads = 256;  // of a block
@@ -79,7 +79,7 @@ struct RunSpec {
   std::int64_t updates = 0, warmup = 0, log_every = 1, policy_every = 1, warmup_updates = 0, max_bad_updates = 1;
   double env_steps_per_update = 0;
   double policy_lr = 0, value_lr = 0, weight_decay = 0, beta1 = 0, beta2 = 0, epsilon = 0;
-  Rates rates = Rates::kConstant;
+  Schedule schedule = Schedule::kConstant, entropy_schedule = Schedule::kConstant;
   double value_coef = 0, entropy_coef = 0, kl_coef = 0, proximal_coef = 0, proximal_updates = 0, max_grad_norm = 0;
 
   int capacity = 0;       // transitions

@@ -139,6 +139,7 @@ TEST_F(Populations, EveryOptionOfTheObjectiveGoesAsTheTrainersDoes) {
     c.surrogate.pull_back = PullBack::kBoth;
     c.learner.policy_every = 2;
     c.learner.schedule = Schedule::kLinear;
+    c.learner.entropy_schedule = Schedule::kCosine;
     c.advantage.normalise = false;
   });
   with("proximal term", [&] {

@@ -59,12 +59,6 @@ Advantages advantages_of(AdvantageMode mode) {
                                         : Advantages::kStored;
 }
 
-Rates rates_of(Schedule schedule) {
-  return schedule == Schedule::kConstant ? Rates::kConstant
-         : schedule == Schedule::kLinear ? Rates::kLinear
-                                         : Rates::kCosine;
-}
-
 // A segment has at least half of the longest, or is what an episode left; the replay holds no more segments than that
 // allows.
 int most_segments(const Plan& plan, int time_limit) {
@@ -192,7 +186,8 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
   s.beta1 = c.learner.beta1;
   s.beta2 = c.learner.beta2;
   s.epsilon = c.learner.adam_epsilon;
-  s.rates = rates_of(c.learner.schedule);
+  s.schedule = c.learner.schedule;
+  s.entropy_schedule = c.learner.entropy_schedule;
   s.value_coef = c.learner.value_coef;
   s.entropy_coef = c.learner.entropy_coef;
   s.kl_coef = c.learner.kl_coef;

@@ -222,7 +222,7 @@ GIPO_CARD double compute_multipliers(Team& team, const Run& run) {
 }
 
 // Derivatives by the outputs of sample i, in place of row `row` of the outputs. Returns that by the log deviation.
-GIPO_CARD float output_derivatives(const Run& run, int i, float* row) {
+GIPO_CARD float output_derivatives(const Run& run, double entropy_weight, int i, float* row) {
   const RunSpec& s = run.spec;
   const Workspace& w = run.work;
   const int n = outputs_of(s);
@@ -230,7 +230,7 @@ GIPO_CARD float output_derivatives(const Run& run, int i, float* row) {
   const float inverse_size = 1.0f / static_cast<float>(s.batch), action = w.action[i];
   // Of the surrogate, and of KL(mu || pi) = E_mu[log mu - log pi].
   const float d_log_prob = -(w.multiplier[i] * w.advantage[i] + static_cast<float>(s.kl_coef)) * inverse_size;
-  const float entropy_coef = static_cast<float>(s.entropy_coef) * inverse_size,
+  const float entropy_coef = static_cast<float>(entropy_weight) * inverse_size,
               kl_coef = static_cast<float>(s.proximal_coef) * inverse_size;
   if (s.choices > 0) {
     const auto size = static_cast<std::size_t>(n);
@@ -291,16 +291,6 @@ GIPO_CARD double compute_gradient(Team& team, const Run& run, const Net& net, co
   }
   team.sums(squares);
   return std::sqrt(squares[0]);
-}
-
-GIPO_CARD double rate_factor(const RunSpec& s, std::int64_t update) {
-  const auto t = static_cast<double>(update), warm = static_cast<double>(s.warmup_updates);
-  if (t < warm) return (t + 1.0) / warm;
-  if (s.rates == Rates::kConstant) return 1.0;
-  const double span = larger_of(1.0, static_cast<double>(s.updates) - warm);
-  const double done = within((t - warm) / span, 0.0, 1.0);
-  if (s.rates == Rates::kLinear) return 1.0 - done;
-  return 0.5 * (1.0 + std::cos(3.141592653589793 * done));
 }
 
 // Where a network's parameters and their moments lie.
@@ -395,13 +385,16 @@ GIPO_CARD void update(Team& team, const Run& run) {
     store_four(row, {{value_scale * (w.value[i] - w.target[i]), 0, 0, 0}});
     return 0.0f;
   });
+  const auto done = static_cast<double>(state.version), all = static_cast<double>(s.updates);
   if (u.policy_due) {
+    const double entropy_weight = s.entropy_coef * schedule_factor(s.entropy_schedule, done, all);
     for (int i = team.rank(); i < s.critic.parameters; i += team.size()) m.critic_gradient[i] = w.gradient[i];
     team.sync();
-    figures.policy_grad_norm = compute_gradient(team, run, s.policy, w.policy,
-                                                [&](int i, float* row) { return output_derivatives(run, i, row); });
+    figures.policy_grad_norm = compute_gradient(team, run, s.policy, w.policy, [&](int i, float* row) {
+      return output_derivatives(run, entropy_weight, i, row);
+    });
   }
-  const double factor = rate_factor(s, state.version);
+  const double factor = schedule_factor(s.schedule, done, all, static_cast<double>(s.warmup_updates));
   figures.policy_lr = s.policy_lr * factor;
   figures.value_lr = s.value_lr * factor;
   figures.reward_factor = state.reward_factor;

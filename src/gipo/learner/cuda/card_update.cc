@@ -169,7 +169,6 @@ LossOptions CardUpdate::loss_options(Kind kind) const {
   o.average_decay = 1 - 1 / l.proximal_updates;
   o.importance_max = static_cast<float>(surrogate_.importance_max());
   o.kl_coef = static_cast<float>(l.kl_coef);
-  o.entropy_coef = static_cast<float>(l.entropy_coef);
   o.proximal_coef = static_cast<float>(l.proximal_coef);
   o.value_scale = static_cast<float>(2 * l.value_coef) / static_cast<float>(n_);
   return o;

@@ -144,10 +144,11 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
 void CudaLearner::stage(const Batch& batch) {
   GIPO_CHECK(batch.size == static_cast<std::size_t>(n_));
   use_card();
-  const double factor = schedule_factor(setup_.learner, book_.version);
+  const LearnerOptions& o = setup_.learner;
+  const double factor = rate_factor(o, book_.version);
   staged_ = &batch;
   staging_[static_cast<std::size_t>(next_)]->put(
-      batch, book_, {setup_.learner.policy_lr * factor, setup_.learner.value_lr * factor}, copy_stream_);
+      batch, book_, {o.policy_lr * factor, o.value_lr * factor, entropy_weight(o, book_.version)}, copy_stream_);
 }
 
 Kind CudaLearner::kind_of(bool diagnose) const {
@@ -161,7 +162,7 @@ void CudaLearner::begin_update(const UpdateContext& context) {
   use_card();
   upload();
   book_.record_gaps(batch);
-  const double factor = schedule_factor(setup_.learner, book_.version);
+  const double factor = rate_factor(setup_.learner, book_.version);
   const Kind kind = kind_of(context.diagnose);
   Staging& staging = *staging_[static_cast<std::size_t>(next_)];
   staging.copied().hold_back(stream_);

@@ -228,6 +228,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryAdvantageAndTerm) {
         setup.learner.weight_decay = 0.01;
         setup.learner.publish = Published::kAverage;
         setup.learner.schedule = Schedule::kCosine;
+        setup.learner.entropy_schedule = Schedule::kLinear;
         setup.learner.warmup_updates = 5;
         largest.check(setup, std::string(word) + ", policy 1 of " + std::to_string(every), 20);
       }

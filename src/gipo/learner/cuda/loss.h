@@ -18,7 +18,7 @@ struct Head {
 // What the host says of a batch besides its arrays; the first bytes of what is copied.
 struct BatchHeader {
   int rows = 0, stretches = 0;
-  double policy_rate = 0, value_rate = 0;
+  double policy_rate = 0, value_rate = 0, entropy_coef = 0;
 };
 struct CardStretch {
   int begin, length, terminated;
@@ -75,7 +75,7 @@ struct LossOptions {
   VtraceLimits<float> limits;
   SurrogateChoice surrogate;
   double beta1, beta2, average_decay;
-  float importance_max, kl_coef, entropy_coef, proximal_coef, value_scale;  // the last: 2 value_coef / N
+  float importance_max, kl_coef, proximal_coef, value_scale;  // the last: 2 value_coef / N
 };
 
 inline constexpr int kRowsPerBlock = 32;  // of d_log_std and losses

@@ -261,7 +261,8 @@ __device__ inline void output_gradient_row(const LossArrays& a, const LossOption
                                            const float* other, float* d_outputs, float* d_log_std) {
   const int lane = threadIdx.x % 32;
   const float inverse_size = 1.0f / static_cast<float>(o.n);
-  const float entropy_coef = o.entropy_coef * inverse_size, kl_coef = o.proximal_coef * inverse_size;
+  const float entropy_coef = static_cast<float>(a.header->entropy_coef) * inverse_size,
+              kl_coef = o.proximal_coef * inverse_size;
   const std::uint8_t* mask = a.mask ? a.mask + static_cast<std::size_t>(row) * o.mask_size : nullptr;
   for (int d = 0; d < o.dims; ++d) {
     const Head head = a.heads[d];

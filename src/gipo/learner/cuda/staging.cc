@@ -81,7 +81,7 @@ void Staging::put(const Batch& batch, const LearnerBook& book, const Rates& rate
   for (const Stretch& s : batch.stretches) all = std::max(all, s.context_begin + s.context);
   if (all > room_) make_room(all + all / 4);
   auto& header = *on_host<BatchHeader>(0);
-  header = {static_cast<int>(rows), static_cast<int>(batch.stretches.size()), rates.policy, rates.value};
+  header = {static_cast<int>(rows), static_cast<int>(batch.stretches.size()), rates.policy, rates.value, rates.entropy};
   std::ranges::copy(batch.action(), on_host<float>(places_.action));
   std::ranges::copy(batch.log_prob(), on_host<float>(places_.behaviour));
   std::ranges::transform(batch.reward(), on_host<float>(places_.reward),

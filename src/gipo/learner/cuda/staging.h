@@ -13,7 +13,7 @@
 namespace gipo::cuda {
 
 struct Rates {
-  double policy = 0, value = 0;
+  double policy = 0, value = 0, entropy = 0;  // learning rates; weight of the entropy bonus
 };
 
 class Staging {
