@@ -8,7 +8,9 @@ std::unique_ptr<Learner> make_cuda_learner(const LearnerSetup&, RandomStream) { 
 void check_card(const LearnerSetup&) { throw Error(kAddCuda); }
 double card_update(const LearnerSetup&, const Batch&) { throw Error(kAddCuda); }
 SurrogateSeconds card_surrogate(const SurrogateOptions&, std::size_t) { throw Error(kAddCuda); }
-double card_inference(const ModelSpec&, const Weights&, std::size_t, ProductKind) { throw Error(kAddCuda); }
+double card_inference(const ModelSpec&, const Weights&, std::span<const float>, ProductKind, std::span<float>) {
+  throw Error(kAddCuda);
+}
 std::string card_name() { throw Error(kAddCuda); }
 std::string cuda_version() { return {}; }
 

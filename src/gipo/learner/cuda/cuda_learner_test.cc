@@ -7,54 +7,26 @@
 #include <cstdio>
 #include <limits>
 
-#include "gipo/bench/made_up.h"
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/io/bytes.h"
 #include "gipo/learner/check_learner.h"
+#include "gipo/learner/test_setups.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/policy/mlp_policy.h"
 #include "gipo/policy/torch_policy.h"
 
 namespace gipo {
 namespace {
 
-constexpr std::size_t kRows = 128;
-
-#define GIPO_NEEDS_A_CARD()                                                     \
-  do {                                                                          \
-    try {                                                                       \
-      check_card(made_up_setup(7, ActionSpace::discrete(2), Widths{8}, kRows)); \
-    } catch (const Error& e) {                                                  \
-      GTEST_SKIP() << e.what();                                                 \
-    }                                                                           \
+#define GIPO_NEEDS_A_CARD()                                                         \
+  do {                                                                              \
+    try {                                                                           \
+      check_card(made_up_setup(7, ActionSpace::discrete(2), Widths{8}, kTestRows)); \
+    } catch (const Error& e) {                                                      \
+      GTEST_SKIP() << e.what();                                                     \
+    }                                                                               \
   } while (false)
-
-struct Kind {
-  const char* name;
-  ActionSpace action;
-  DistributionChoice distribution;
-  bool masked = false;
-};
-
-std::vector<Kind> kinds() {
-  const ActionSpace box = ActionSpace::box({-1, -2, 0}, {1, 2, 3});
-  const ActionSpace composed{ActionSpace::Kind::kComposed, {3, 0, 4}, {0, -2, 0}, {0, 2, 0}};
-  return {{"categorical", ActionSpace::discrete(5), DistributionChoice::kAuto},
-          {"multi_categorical", {ActionSpace::Kind::kMultiDiscrete, {3, 40, 2}, {}, {}}, DistributionChoice::kAuto},
-          {"gaussian", box, DistributionChoice::kAuto},
-          {"binned", box, DistributionChoice::kBinned},
-          {"composed", composed, DistributionChoice::kAuto},
-          {"masked categorical", ActionSpace::discrete(5), DistributionChoice::kAuto, true},
-          {"masked composed", composed, DistributionChoice::kAuto, true}};
-}
-
-LearnerSetup setup_for(const Kind& kind, const PolicyOptions& policy, std::size_t rows = kRows) {
-  PolicyOptions options = policy;
-  options.distribution = kind.distribution;
-  LearnerSetup setup = made_up_setup(7, kind.action, options, rows);
-  if (kind.masked) add_mask(setup.model);
-  return setup;
-}
 
 // Stretches of other lengths, some of which end a task; and advantages as if stored.
 Batch batch_for(const LearnerSetup& setup) {
@@ -156,16 +128,18 @@ struct Largest {
 TEST(CudaLearner, IsNearTheCpuForEverySurrogateAndDistribution) {
   GIPO_NEEDS_A_CARD();
   Largest largest;
-  PolicyOptions policy;
-  policy.hidden = {32, 32};
   for (const SurrogateInfo& surrogate : registered_surrogates()) {
-    for (const Kind& kind : kinds()) {
+    for (const ActionKind& kind : action_kinds()) {
       for (const auto& [centre, word] : kWords<Centre>) {
-        LearnerSetup setup = setup_for(kind, policy);
-        setup.surrogate.name = surrogate.name;
-        setup.surrogate.centre = centre;
-        setup.surrogate.ratio = centre == Centre::kProximal ? RatioOf::kDimension : RatioOf::kJoint;
-        largest.check(setup, surrogate.name + ", " + kind.name + ", " + std::string(word));
+        for (const bool in_one_launch : {true, false}) {  // LayerNorm takes a launch for each layer
+          PolicyOptions policy{.hidden = {32, 32}};
+          policy.layer_norm = !in_one_launch;
+          LearnerSetup setup = setup_for(kind, policy);
+          setup.surrogate.name = surrogate.name;
+          setup.surrogate.centre = centre;
+          setup.surrogate.ratio = centre == Centre::kProximal ? RatioOf::kDimension : RatioOf::kJoint;
+          largest.check(setup, surrogate.name + ", " + kind.name + ", " + std::string(word), 15);
+        }
       }
     }
   }
@@ -177,7 +151,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryShapeOfGipo) {
   for (const auto& [kernel, kernel_word] : kWords<TrustKernel>) {
     for (const auto& [pull_back, word] : kWords<PullBack>) {
       for (const double growth : {0.0, 0.5}) {
-        LearnerSetup setup = setup_for(kinds()[2], {.hidden = {32}});
+        LearnerSetup setup = setup_for(action_kind("gaussian"), {.hidden = {32}});
         setup.surrogate.kernel = kernel;
         setup.surrogate.pull_back = pull_back;
         setup.surrogate.sigma_growth = growth;
@@ -198,7 +172,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryNetwork) {
           PolicyOptions policy{
               .hidden = {33, 65}, .critic_hidden = Widths{17}, .shared = shared, .activation = activation};
           policy.layer_norm = layer_norm;
-          LearnerSetup setup = setup_for(kinds()[4], policy, 130);
+          LearnerSetup setup = setup_for(action_kind("composed"), policy, 130);
           setup.model.privileged = privileged;
           setup.learner.proximal_coef = 0.1;
           largest.check(setup,
@@ -209,8 +183,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryNetwork) {
       }
     }
   }
-  largest.check(setup_for({"wide", ActionSpace::discrete(200), DistributionChoice::kAuto}, {.hidden = {300, 520}}, 700),
-                "large", 10);
+  largest.check(setup_for({"wide", ActionSpace::discrete(200)}, {.hidden = {300, 520}}, 700), "large", 10);
 }
 
 TEST(CudaLearner, IsNearTheCpuForEveryAdvantageAndTerm) {
@@ -219,7 +192,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryAdvantageAndTerm) {
   for (const auto& [mode, word] : kWords<AdvantageMode>) {
     for (const bool normalise : {false, true}) {
       for (const std::int64_t every : {1, 3}) {
-        LearnerSetup setup = setup_for(kinds()[2], {.hidden = {32, 32}});
+        LearnerSetup setup = setup_for(action_kind("gaussian"), {.hidden = {32, 32}});
         setup.advantage.mode = mode;
         setup.advantage.normalise = normalise;
         setup.learner.policy_every = every;
@@ -244,7 +217,7 @@ TEST(CudaLearner, TheSameBatchesGiveTheSameBytesAlsoAfterSaveAndLoad) {
   GIPO_NEEDS_A_CARD();
   PolicyOptions policy{.hidden = {64, 64}, .shared = 1};
   policy.layer_norm = true;
-  LearnerSetup setup = setup_for(kinds()[4], policy, 512);
+  LearnerSetup setup = setup_for(action_kind("composed"), policy, 512);
   setup.learner.backend = "cuda";
   setup.learner.proximal_coef = 0.1;
   setup.surrogate.centre = Centre::kProximal;
@@ -274,7 +247,7 @@ TEST(CudaLearner, TheSameBatchesGiveTheSameBytesAlsoAfterSaveAndLoad) {
 
 TEST(CudaLearner, TheCpuGoesOnFromItsStateAndItFromTheCpus) {
   GIPO_NEEDS_A_CARD();
-  LearnerSetup setup = setup_for(kinds()[0], {.hidden = {64, 64}}, 256);
+  LearnerSetup setup = setup_for(action_kind("categorical"), {.hidden = {64, 64}}, 256);
   setup.learner.products = ProductKind::kFloat;
   ThreadPool pool(1);
   const Batch batch = batch_for(setup);
@@ -305,7 +278,7 @@ TEST(CudaLearner, TheCpuGoesOnFromItsStateAndItFromTheCpus) {
 
 TEST(CudaLearner, FiguresAndDiagnosticsAreThoseOfTheCpu) {
   GIPO_NEEDS_A_CARD();
-  for (const Kind& kind : kinds()) {
+  for (const ActionKind& kind : action_kinds()) {
     LearnerSetup setup = setup_for(kind, {.hidden = {32, 32}});
     setup.learner.products = ProductKind::kFloat;
     setup.learner.proximal_coef = 0.1;
@@ -331,18 +304,39 @@ TEST(CudaLearner, FiguresAndDiagnosticsAreThoseOfTheCpu) {
   }
 }
 
+TEST(CudaLearner, InferenceIsThatOfTheCpu) {
+  GIPO_NEEDS_A_CARD();
+  for (const Activation activation : {Activation::kTanh, Activation::kRelu}) {
+    const ModelSpec model =
+        made_up_setup(7, ActionSpace::discrete(5), {.hidden = {33, 64}, .activation = activation}, kTestRows).model;
+    const Weights weights = initial_weights(model, RandomStream(1));
+    for (const std::size_t rows : {1, 100, 3000}) {
+      std::vector<float> seen(rows * 7), found(rows * 5);
+      RandomStream random(2);
+      for (float& v : seen) v = static_cast<float>(random.normal());
+      Mlp<float> cpu(mlp_shapes(model).policy, rows);
+      const float* const wanted = cpu.forward(weights.policy, seen.data(), rows);
+      for (const auto& [kind, word] : kWords<ProductKind>) {
+        card_inference(model, weights, seen, kind, found);
+        const double bound = kind == ProductKind::kTf32 ? 1e-2 : 1e-5;
+        for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], wanted[i], bound) << word << ' ' << i;
+      }
+    }
+  }
+}
+
 // libtorch's networks, with a CNN, with shared layers and with a memory, against the same on the processor.
 TEST(CudaLearner, OfLibtorchIsNearTheCpuAndGoesOnFromItsState) {
   if (torch_cuda_devices().empty()) GTEST_SKIP() << "libtorch has no CUDA device here";
   std::vector<std::pair<std::string, LearnerSetup>> cases = {{"nature", made_up_images(64)}};
   for (const std::int64_t shared : {0, 1}) {
     PolicyOptions policy{.hidden = {32, 32}, .shared = shared};
-    cases.emplace_back("vectors", setup_for(kinds()[4], policy, 64));
+    cases.emplace_back("vectors", setup_for(action_kind("composed"), policy, 64));
     for (const auto& [memory, word] : kWords<Memory>) {
       if (memory == Memory::kNone) continue;
       policy.memory = memory;
       policy.burn_in = 3;
-      cases.emplace_back(word, setup_for(kinds()[0], policy, 64));
+      cases.emplace_back(word, setup_for(action_kind("categorical"), policy, 64));
     }
   }
   for (auto& [name, setup] : cases) {
@@ -396,7 +390,7 @@ TEST(CudaLearner, OfLibtorchIsNearTheCpuAndGoesOnFromItsState) {
 
 TEST(CudaLearner, AnUpdateThatIsNotFiniteIsSkippedAndTooManyEndByName) {
   GIPO_NEEDS_A_CARD();
-  LearnerSetup setup = setup_for(kinds()[2], {.hidden = {32, 32}});
+  LearnerSetup setup = setup_for(action_kind("gaussian"), {.hidden = {32, 32}});
   setup.learner.backend = "cuda";
   setup.learner.max_bad_updates = 3;
   ThreadPool pool(1);

@@ -1,5 +1,6 @@
 // The card's side of a population: one block of threads for each run.
 #include "gipo/learner/cuda/launch.cuh"
+#include "gipo/learner/cuda/ptx.cuh"
 #include "gipo/learner/cuda/reduce.cuh"
 #include "gipo/population/advance.h"
 #include "gipo/population/cuda/population.h"
@@ -22,9 +23,8 @@ struct Block {
 };
 
 __global__ void __launch_bounds__(kMostThreads) advance_kernel(const __grid_constant__ CardPopulation all) {
-  extern __shared__ float4 shared[];
   __shared__ double room[(kMostThreads / 32 + 1) * 10];
-  __shared__ alignas(16) char spec_room[sizeof(RunSpec)];
+  alignas(16) __shared__ char spec_room[sizeof(RunSpec)];
   RunSpec& spec = *reinterpret_cast<RunSpec*>(spec_room);
   Block block{room};
   copy_array(block, &spec, all.specs + blockIdx.x, 1);
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kMostThreads) advance_kernel(const __grid_cons
   carve_head(spec, memory, head);
   carve_body(spec, memory, body);
   carve_report(spec, memory, report);
-  Carver work(reinterpret_cast<char*>(shared));
+  Carver work(cuda::shared_memory<char>());
   const Run run{spec, memory, carve_workspace(spec, block.size(), work)};
   advance(block, run, memory.state->version + all.updates);
 }
