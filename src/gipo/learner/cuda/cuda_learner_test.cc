@@ -1,4 +1,5 @@
-// The card against the CPU. Skipped, with the reason, where there is no card.
+// The card against the CPU. Skipped, with the reason, where there is no card; tests/card_twin, which runs it on the
+// processor, does less of it.
 #include "gipo/learner/cuda_learner.h"
 
 #include <gtest/gtest.h>
@@ -18,6 +19,12 @@
 
 namespace gipo {
 namespace {
+
+#if defined(GIPO_CARD_TWIN)
+constexpr bool kTwin = true;
+#else
+constexpr bool kTwin = false;
+#endif
 
 #define GIPO_NEEDS_A_CARD()                                                         \
   do {                                                                              \
@@ -100,11 +107,13 @@ struct Largest {
   Found norm[3], entry[3], own_norm, own_entry;  // by kind; of the CPU's floats against doubles
 
   void check(const LearnerSetup& setup, const std::string& label, int updates = 30, double of_tf32 = 1e-2) {
+    if (kTwin) updates = 1;
     const bool steps = Surrogate(setup.surrogate).clips_to_zero();
     const Differences own = differences(setup, "cpu", "cpu64", ProductKind::kFloat, updates);
     own_norm.take(own.norm, label);
     own_entry.take(own.entry, label);
     for (const auto& [kind, word] : kWords<ProductKind>) {
+      if (kTwin && kind != ProductKind::kTf32x3) continue;
       const Differences d = differences(setup, "cuda", "cpu64", kind, updates);
       const double bound = steps ? 0.5 : kind == ProductKind::kTf32 ? of_tf32 : 1e-5 + 4 * own.norm;
       EXPECT_LT(d.norm, bound) << label << ", " << word;
@@ -225,17 +234,18 @@ TEST(CudaLearner, TheSameBatchesGiveTheSameBytesAlsoAfterSaveAndLoad) {
   const auto one = make_learner(setup, RandomStream(3), pool), other = make_learner(setup, RandomStream(3), pool);
   const auto third = make_learner(setup, RandomStream(4), pool);
   const Batch batch = batch_for(setup);
-  for (int i = 0; i < 200; ++i) {
+  constexpr int kUpdates = kTwin ? 4 : 200;
+  for (int i = 0; i < kUpdates; ++i) {
     one->update(batch, {0, i % 10 == 0});
     other->stage(batch);  // and nothing waited for
     other->begin_update({0, i % 10 == 0});
-    if (i != 99) continue;
+    if (i != kUpdates / 2 - 1) continue;
     const std::string saved = bytes(*one);
     ByteReader in(saved);
     third->load(in);
     EXPECT_EQ(bytes(*third), saved);
   }
-  for (int i = 100; i < 200; ++i) third->update(batch, {0, i % 10 == 0});
+  for (int i = kUpdates / 2; i < kUpdates; ++i) third->update(batch, {0, i % 10 == 0});
   EXPECT_EQ(bytes(*one), bytes(*other));
   EXPECT_EQ(bytes(*one), bytes(*third));
   Weights weights[2];
@@ -310,7 +320,8 @@ TEST(CudaLearner, InferenceIsThatOfTheCpu) {
     const ModelSpec model =
         made_up_setup(7, ActionSpace::discrete(5), {.hidden = {33, 64}, .activation = activation}, kTestRows).model;
     const Weights weights = initial_weights(model, RandomStream(1));
-    for (const std::size_t rows : {1, 100, 3000}) {
+    for (const std::size_t rows : {1, 20, 3000}) {
+      if (kTwin && rows != 20) continue;
       std::vector<float> seen(rows * 7), found(rows * 5);
       RandomStream random(2);
       for (float& v : seen) v = static_cast<float>(random.normal());

@@ -78,7 +78,7 @@ struct LossOptions {
   float importance_max, kl_coef, proximal_coef, value_scale;  // the last: 2 value_coef / N
 };
 
-inline constexpr int kRowsPerBlock = 32;  // of d_log_std and losses
+inline constexpr int kRowsPerBlock = 8;  // of d_log_std and losses
 inline int row_blocks(int rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
 
 void evaluate_rows(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream);
