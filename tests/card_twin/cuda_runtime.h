@@ -50,6 +50,7 @@ inline constexpr TwinIndex<&card_twin::Place::threads> blockDim{};
 inline constexpr TwinIndex<&card_twin::Place::blocks> gridDim{};
 
 inline void __syncthreads() { card_twin::wait_in_block(); }
+inline void __syncwarp() { card_twin::wait_in_warp(); }
 inline void __threadfence() {}
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int step) {

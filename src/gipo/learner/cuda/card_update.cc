@@ -54,6 +54,7 @@ CardUpdate::CardUpdate(const LearnerSetup& setup, std::size_t policy_size, std::
     return;
   }
   prepare_loss();
+  pieces_ = CardArray<double>(kPieceSums * n);
   d_outputs_ = CardArray<float>(n * distribution.outputs());
   d_log_std_ = CardArray<float>(static_cast<std::size_t>(row_blocks(n_)) * distribution.extra_parameters());
   networks_ =
@@ -134,6 +135,7 @@ LossArrays CardUpdate::loss_arrays(const Staging& s) const {
   a.d_value = d_value_.data();
   a.d_outputs = d_outputs_.data();
   a.d_log_std = d_log_std_.data();
+  a.pieces = pieces_.data();
   a.losses = losses_.data();
   a.bound = bound_.data();
   a.figures = figures_.data();

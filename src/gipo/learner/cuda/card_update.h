@@ -48,7 +48,7 @@ class CardUpdate {
   CardArray<Head> heads_;
   CardArray<float> norm_, head_entropy_, average_norm_, entropy_, proximal_, joint_, importance_;
   CardArray<float> advantage_, target_, d_log_prob_, d_value_, d_outputs_, d_log_std_, bound_;
-  CardArray<double> losses_, powers_;
+  CardArray<double> pieces_, losses_, powers_;
   CardArray<Figures> figures_;
   CardArray<StepConstants> constants_;
   CardArray<unsigned> finished_;

@@ -60,6 +60,7 @@ struct LossArrays {
   float* d_value;                             // [N]
   float* d_outputs;                           // [N, outputs]
   float* d_log_std;                           // [blocks of rows, extras]
+  double* pieces;                             // [kPieceSums, N] sums over stretches, or over some samples
   double* losses;                             // [blocks of rows] sums of the policy's
   float* bound;                               // of a surrogate that looks at the whole batch
   Figures* figures;                           // but for the policy's loss and the norms
@@ -78,6 +79,7 @@ struct LossOptions {
   float importance_max, kl_coef, proximal_coef, value_scale;  // the last: 2 value_coef / N
 };
 
+inline constexpr int kPieceSums = 12;
 inline constexpr int kRowsPerBlock = 8;  // of d_log_std and losses
 inline int row_blocks(int rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
 

@@ -106,43 +106,42 @@ __device__ inline void evaluate_row(const LossArrays& a, const LossOptions& o, i
   a.importance[row] = importance_weight(to_average, o.importance_max);
 }
 
-// What the recursions read one step after the other, and what they make.
+// What the recursions read one step after the other, in shared memory, and what they make. rho and trace: as V-trace has
+// them, which GAE does not read.
 struct Steps {
-  const float *reward, *value, *joint;  // [N]
-  float *advantage, *target;            // [N]
+  const float *reward, *value, *rho, *trace;
+  float *advantage, *target;
 };
 
-// The recursion over one stretch, from its end. `after`: the value of what follows it.
-__device__ inline void stretch_advantages(const LossOptions& o, const CardStretch& s, float after, const Steps& steps) {
-  // Some steps are read at once, and what of them does not wait for the step after is computed at once.
-  const auto each = [&](auto&& step) {
-    int last = s.begin + s.length - 1;
-    const auto take = [&](float reward, float value, float joint, int t) {
-      const AdvantageTerm<float> term = step(reward, value, joint);
-      steps.advantage[t] = term.advantage;
-      steps.target[t] = term.target;
-    };
-    for (; last - kAtOnce + 1 >= s.begin; last -= kAtOnce) {
-      float reward[kAtOnce], value[kAtOnce], joint[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        reward[k] = steps.reward[last - k];
-        value[k] = steps.value[last - k];
-        joint[k] = steps.joint[last - k];
-      }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) take(reward[k], value[k], joint[k], last - k);
+// The recursion over `length` steps from `begin` on, from their end. `next`: of the step after, and then of the first.
+template <class Next>
+__device__ inline void recursion(const LossOptions& o, int begin, int length, const Steps& steps, Next& next) {
+  // Some steps are read at once.
+  const auto take = [&](float reward, float value, float rho, float trace, int t) {
+    AdvantageTerm<float> term;
+    if constexpr (std::is_same_v<Next, GaeNext<float>>) {
+      term = gae_step(reward, value, o.limits.gamma, o.limits.lambda, next);
+    } else {
+      term = vtrace_step(reward, value, VtraceWeights<float>{rho, trace}, o.limits, next);
     }
-    for (; last >= s.begin; --last) take(steps.reward[last], steps.value[last], steps.joint[last], last);
+    steps.advantage[t] = term.advantage;
+    steps.target[t] = term.target;
   };
-  if (o.advantages == Advantages::kGae) {
-    GaeNext<float> next{after};
-    each([&](float reward, float value, float) {
-      return gae_step(reward, value, o.limits.gamma, o.limits.lambda, next);
-    });
-  } else {
-    VtraceNext<float> next{after, after};
-    each([&](float reward, float value, float joint) { return vtrace_step(reward, value, joint, o.limits, next); });
+  int last = begin + length - 1;
+  for (; last - kAtOnce + 1 >= begin; last -= kAtOnce) {
+    float reward[kAtOnce], value[kAtOnce], rho[kAtOnce], trace[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      reward[k] = steps.reward[last - k];
+      value[k] = steps.value[last - k];
+      rho[k] = steps.rho[last - k];
+      trace[k] = steps.trace[last - k];
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) take(reward[k], value[k], rho[k], trace[k], last - k);
+  }
+  for (; last >= begin; --last) {
+    take(steps.reward[last], steps.value[last], steps.rho[last], steps.trace[last], last);
   }
 }
 
@@ -158,6 +157,12 @@ struct Moments {
   double mean, deviation, squares;
   float largest;
 };
+__device__ inline Moments moments_of(double around, double (&sums)[2], float largest, int n, double* room) {
+  block_sums(sums, room);
+  largest = block_max(largest, reinterpret_cast<float*>(room));
+  const double shift = sums[0] / n, found = sums[1] - sums[0] * shift, squares = found < 0 ? 0 : found;
+  return {around + shift, std::sqrt(squares / n), squares, largest};
+}
 __device__ inline Moments moments_of(const float* values, int n, double* room) {
   const double around = values[0];
   double sums[2] = {};
@@ -169,34 +174,31 @@ __device__ inline Moments moments_of(const float* values, int n, double* room) {
     sums[1] += d * d;
     largest = larger_of(largest, std::fabs(values[i]));
   }
-  block_sums(sums, room);
-  largest = block_max(largest, reinterpret_cast<float*>(room));
-  const double shift = sums[0] / n, found = sums[1] - sums[0] * shift, squares = found < 0 ? 0 : found;
-  return {around + shift, std::sqrt(squares / n), squares, largest};
+  return moments_of(around, sums, largest, n, room);
 }
 
-// The figures of the batch by a block, but for the policy's loss and the norms.
-__device__ inline Figures figures_of(const LossArrays& a, const LossOptions& o, const Moments& advantages,
-                                     const float* advantage, const float* target, const float* value, double* room) {
+// Adds what a sample has to the sums of its batch.
+__device__ inline void add_figures(const LossArrays& a, const LossOptions& o, int row, float advantage, float target,
+                                   float value, BatchSums& sums) {
   using namespace batch_sums;
-  const Moments targets = moments_of(target, o.n, room);
-  BatchSums sums = {};
-  for (int i = threadIdx.x; i < o.n; i += blockDim.x) {
-    add_sample(sums, advantage[i], target[i], value[i]);
-    if (!o.ratios_due) continue;
-    sums[kEntropy] += __ldcg(a.entropy + i);
-    if (o.proximal) sums[kProximal] += __ldcg(a.proximal + i);
-  }
-  const int m = o.n * (o.per_dimension ? o.dims : 1);
-  const bool weighted = o.ratios_due && o.centred;
-  for (int j = threadIdx.x; weighted && j < m; j += blockDim.x) {
+  add_sample(sums, advantage, target, value);
+  if (!o.ratios_due) return;
+  sums[kEntropy] += __ldcg(a.entropy + row);
+  if (o.proximal) sums[kProximal] += __ldcg(a.proximal + row);
+  if (!o.centred) return;
+  const int dims = o.per_dimension ? o.dims : 1;
+  for (int j = row * dims; j < (row + 1) * dims; ++j) {
     const float weight = __ldcg(a.importance + j);
     sums[kImportance] += weight;
     sums[kCut] += weight >= o.importance_max ? 1.0 : 0.0;
   }
-  block_sums(sums, room);
+}
+// All figures but for the policy's loss and the norms.
+__device__ inline Figures figures_of(const LossOptions& o, const BatchSums& sums, const Moments& advantages,
+                                     double target_squares) {
   Figures f{};
-  fill_figures(f, sums, advantages.deviation, targets.squares, advantages.largest, o.n, m, weighted);
+  fill_figures(f, sums, advantages.deviation, target_squares, advantages.largest, o.n,
+               o.n * (o.per_dimension ? o.dims : 1), o.ratios_due && o.centred);
   return f;
 }
 

@@ -96,7 +96,7 @@ __device__ inline void backward(float* memory, const SmallNetwork& net, float* g
         below[at] = times_slope(value, x[at], net.activation);
       });
     }
-#pragma unroll 1
+#pragma unroll 2
     for (int tile = warp; tile < of_weights; tile += kSmallWarps) {
       const int m0 = tile / columns * 16, n0 = tile % columns * 8;
       float sums[4] = {};

@@ -33,7 +33,10 @@ std::optional<SmallPlan> small_plan(const LearnerSetup& setup) {
     const auto extras = static_cast<int>(setup.model.distribution.extra_parameters());
     const int outputs = looks_at_average(setup) ? small_stride(static_cast<int>(shapes.policy.output)) : 0;
     plan.steps = static_cast<int>(small_update_common_bytes() / sizeof(float));
-    plan.average_outputs = plan.steps + pieces_of(std::max(5 * n, rows * extras), 4) * 4;
+    const auto dims = static_cast<int>(setup.model.distribution.dims());
+    plan.rows = plan.steps + pieces_of(std::max(6 * n, rows * extras), 4) * 4;
+    plan.heads = plan.rows + 6 * rows * dims;
+    plan.average_outputs = plan.heads + 4 * dims;  // a Head is four numbers
     plan.network = plan.average_outputs + rows * outputs;
     plan.shared =
         sizeof(float) * static_cast<std::size_t>(plan.network + std::max(plan.policy.floats, plan.critic.floats));

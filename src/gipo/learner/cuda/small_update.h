@@ -15,8 +15,9 @@ struct SmallPlan {
   SmallNetwork policy, critic;
   int rows_per_block, policy_blocks, critic_blocks, learning_critic_blocks;
   int observation_size;
-  int steps, average_outputs, network;  // places in shared memory, in floats: of the batch, of rows, of a network
-  std::size_t shared;                   // bytes
+  // Places in shared memory, in floats: of the batch, of this block's rows and heads, and of its network.
+  int steps, rows, heads, average_outputs, network;
+  std::size_t shared;  // bytes
 };
 // None where the networks are too large, normalise or share layers: they take a launch for each layer.
 std::optional<SmallPlan> small_plan(const LearnerSetup& setup);

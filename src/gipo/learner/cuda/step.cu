@@ -23,19 +23,21 @@ __device__ void finish(const StepArrays& a, const StepOptions& o, double* room) 
   }
   for (int b = threadIdx.x; b < a.loss_count; b += kThreads) sums[2] += a.losses[b];
   block_sums(sums, room);
-  if (threadIdx.x != 0) return;
+  const double squares[2] = {sums[0], sums[1]};
+  set_constants(*a.header, o, squares, a.powers, *a.constants);
+  if (threadIdx.x != 96) return;
   const StepState state = *a.state;
   Figures f = *a.figures;
   f.policy_loss = o.loss_scale * sums[2];
-  const StepConstants c = decide(*a.header, o, state, {sums[0], sums[1]}, a.powers, f);
-  *a.constants = c;
+  const bool skip = is_skipped(o, state, squares, f);
+  a.constants->skip = skip;
   *a.finished = 0;
-  report_step(a, o, state, c.skip, f);
+  report_step(a, o, state, skip, f);
 }
 
 __global__ void __launch_bounds__(kThreads)
     sum_kernel(const __grid_constant__ StepArrays a, const __grid_constant__ StepOptions o) {
-  __shared__ double room[(kWarps + 1) * 3];
+  __shared__ double room[kWarps * 3];
   __shared__ bool last;
   let_next_launch_begin();
   wait_for_launch_before();
@@ -52,6 +54,17 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = begin + threadIdx.x / 32; i < end; i += kWarps) {
       const float g = warp_sum(sum_of_parts(part, i, lane, 32));
       if (lane == 0) take(i, g);
+    }
+  } else if ((part.stride | part.first | begin | block.count) % 4 == 0 &&
+             reinterpret_cast<std::uintptr_t>(part.parts) % 16 == 0) {
+    for (int i = begin + 4 * threadIdx.x; i < end; i += 4 * kThreads) {
+      float4 g = {0, 0, 0, 0};
+#pragma unroll 8
+      for (int k = 0; k < part.splits; ++k) {
+        const float4 v = *reinterpret_cast<const float4*>(part.parts + k * part.stride + i);
+        g.x += v.x, g.y += v.y, g.z += v.z, g.w += v.w;
+      }
+      take(i, g.x), take(i + 1, g.y), take(i + 2, g.z), take(i + 3, g.w);
     }
   } else {
     for (int i = begin + threadIdx.x; i < end; i += kThreads) take(i, sum_of_parts(part, i, 0, 1));

@@ -19,20 +19,28 @@ __device__ inline AdamWStep<float> constants_of(const StepOptions& o, double rat
   return s;
 }
 
-// squares: of the gradients of policy and critic. powers: as step_power has them.
-__device__ inline StepConstants decide(const BatchHeader& header, const StepOptions& o, const StepState& state,
-                                       const double (&squares)[2], const double* powers, Figures& f) {
+// The norms of both gradients, and whether the step is made.
+__device__ inline bool is_skipped(const StepOptions& o, const StepState& state, const double (&squares)[2],
+                                  Figures& f) {
   f.policy_norm = o.policy_due ? sqrt(squares[0]) : 0.0;
   f.value_norm = sqrt(squares[1]);
   const bool finite =
       isfinite(f.policy_norm) && isfinite(f.value_norm) && isfinite(f.policy_loss) && isfinite(f.value_loss);
-  StepConstants c;
-  c.policy = constants_of(o, header.policy_rate, f.policy_norm, powers[0], powers[1]);
-  c.critic = constants_of(o, header.value_rate, f.value_norm, powers[2], powers[3]);
-  // The mean of all policies so far, the latest counting most (learner.proximal_updates).
-  c.average_step = static_cast<float>((1 - o.average_decay) / (1 - powers[4]));
-  c.skip = !finite || state.skipped_in_a_row >= o.most_bad;
-  return c;
+  return !finite || state.skipped_in_a_row >= o.most_bad;
+}
+
+// Constants of the step by three threads of a block of at least three warps, each its own.
+// squares: of the gradients of policy and critic. powers: as step_power has them.
+__device__ inline void set_constants(const BatchHeader& header, const StepOptions& o, const double (&squares)[2],
+                                     const double* powers, StepConstants& c) {
+  if (threadIdx.x == 0) {
+    c.policy = constants_of(o, header.policy_rate, o.policy_due ? sqrt(squares[0]) : 0.0, powers[0], powers[1]);
+  } else if (threadIdx.x == 32) {
+    c.critic = constants_of(o, header.value_rate, sqrt(squares[1]), powers[2], powers[3]);
+  } else if (threadIdx.x == 64) {
+    // The mean of all policies so far, the latest counting most (learner.proximal_updates).
+    c.average_step = static_cast<float>((1 - o.average_decay) / (1 - powers[4]));
+  }
 }
 
 // By one thread.

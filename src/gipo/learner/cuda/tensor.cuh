@@ -32,7 +32,7 @@ __device__ inline void tile_product(float (&sums)[4], int depth, A&& a, B&& b) {
   } else {
     constexpr int kParts = kKind == ProductKind::kTf32x3 ? 2 : 1;
     float small[2][4] = {};
-#pragma unroll 2
+#pragma unroll 4
     for (int k = 0; k < depth; k += 8) {
       Factors<kParts, 4> x;
       Factors<kParts, 2> y;
