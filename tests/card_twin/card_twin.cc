@@ -1,5 +1,5 @@
-// The threads of a launch as fibers of one thread of the processor: one runs until it waits for others or returns.
-#include <deque>
+// The threads of a launch as fibers of one thread of the processor: one runs until it waits for others or returns. Which
+// one is next is drawn at random, always anew: where a kernel does not wait as it must, the same update gives other bytes.
 #include <memory>
 
 #include "cuda_runtime.h"
@@ -92,8 +92,9 @@ struct Fiber {
 
 void* scheduler = nullptr;
 Fiber* running = nullptr;
-std::deque<Fiber*> ready;
+std::vector<Fiber*> ready;
 const std::function<void()>* to_run = nullptr;
+std::uint64_t drawn = 1;
 
 Warp& warp_of(const Fiber& f) { return f.block->warps[f.place.thread / 32]; }
 
@@ -146,8 +147,10 @@ void run_blocks(unsigned first, unsigned count, unsigned blocks, unsigned thread
     }
   }
   while (!ready.empty()) {
-    running = ready.front();
-    ready.pop_front();
+    drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+    std::swap(ready[(drawn >> 33) % ready.size()], ready.back());
+    running = ready.back();
+    ready.pop_back();
     card_twin_switch(&scheduler, running->context);
   }
   running = nullptr;

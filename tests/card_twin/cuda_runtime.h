@@ -12,7 +12,8 @@
 #define __host__
 #define __grid_constant__
 #define __launch_bounds__(...)
-#define __shared__ static  // of blocks that run one after the other; a launch of blocks together has dynamic memory alone
+#define __shared__ \
+  static  // of blocks that run one after the other; a launch of blocks together has dynamic memory alone
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -29,11 +30,11 @@ struct Place {
   unsigned thread, block, threads, blocks;
   char* shared;
 };
-const Place& place();            // of the fiber that runs
-void wait_in_block();            // until all threads of the block do
-void wait_in_warp();             // likewise
+const Place& place();  // of the fiber that runs
+void wait_in_block();  // until all threads of the block do
+void wait_in_warp();   // likewise
 void let_others_run();
-void* warp_room();               // 32 * 64 bytes that the lanes of a warp share
+void* warp_room();  // 32 * 64 bytes that the lanes of a warp share
 void run(unsigned blocks, unsigned threads, std::size_t shared, bool together, const std::function<void()>& thread);
 
 }  // namespace card_twin
@@ -109,10 +110,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                const Arguments&... arguments) {
   const bool together = config->numAttrs > 0 && config->attrs->id == cudaLaunchAttributeCooperative;
   const std::tuple<Parameters...> all(arguments...);
-  twin_put(config->stream, [blocks = config->gridDim.x, threads = config->blockDim.x,
-                            shared = config->dynamicSmemBytes, together, kernel, all] {
-    card_twin::run(blocks, threads, shared, together, [&] { std::apply(kernel, all); });
-  });
+  twin_put(config->stream,
+           [blocks = config->gridDim.x, threads = config->blockDim.x, shared = config->dynamicSmemBytes, together,
+            kernel, all] { card_twin::run(blocks, threads, shared, together, [&] { std::apply(kernel, all); }); });
   return cudaSuccess;
 }
 template <class Kernel>

@@ -14,7 +14,10 @@
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 132, cudaDevAttrMaxSharedMemoryPerBlockOptin = 227 << 10 };  // as an H200's
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 132,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 227 << 10
+};  // as an H200's
 inline constexpr int cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1, cudaStreamCaptureModeThreadLocal = 1;
 struct cudaDeviceProp {
   char name[256];

@@ -8,6 +8,7 @@
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
 #include "gipo/cli/session.h"
+#include "gipo/core/error.h"
 #include "gipo/plan/automatic.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/option_table.h"
@@ -143,6 +144,12 @@ int train(const TrainArguments& a) {
   const Plan plan = make_plan(loaded);
   if (a.config.empty() && a.zoo.empty() && a.env.empty() && a.overrides.empty() && !a.dry_run)
     return say_what_there_is();
+  if (plan.clones()) {
+    throw Error(
+        fmt::format("{}: clone.data = \"{}\" is not accepted: gipo train learns from what its actors collect; "
+                    "leave it out, or use gipo clone",
+                    origin_of(loaded.origins, "clone.data"), plan.config.clone.data));
+  }
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   if (a.dry_run) return dry_run(plan, loaded.origins, chosen, a.json);
   refuse_what_does_not_fit(plan, loaded.origins);

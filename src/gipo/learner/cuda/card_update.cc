@@ -16,7 +16,7 @@ CardUpdate::CardUpdate(const LearnerSetup& setup, std::size_t policy_size, std::
   setup_.first.reset();
   const DistributionSpec& distribution = setup.model.distribution;
   const auto n = static_cast<std::size_t>(n_), dims = distribution.dims();
-  const std::size_t m = setup.surrogate.ratio == RatioOf::kDimension ? n * dims : n;
+  const std::size_t m = n * ratios_per_action(setup.surrogate, dims);
   for (auto* v : {&parameters, &gradient, &first, &second}) *v = CardArray<float>(size_);
   if (keeps_average(setup)) average_policy = CardArray<float>(critic_base_);
   for (auto* v : {&norm_, &head_entropy_, &d_log_prob_}) *v = CardArray<float>(n * dims);
@@ -154,7 +154,7 @@ LossOptions CardUpdate::loss_options(Kind kind) const {
   o.outputs = static_cast<int>(distribution.outputs());
   o.extras = static_cast<int>(distribution.extra_parameters());
   o.mask_size = static_cast<int>(distribution.mask_size());
-  o.per_dimension = setup_.surrogate.ratio == RatioOf::kDimension;
+  o.ratios = static_cast<int>(ratios_per_action(setup_.surrogate, distribution.dims()));
   o.centred = surrogate_.centred();
   o.proximal = l.proximal_coef > 0;
   o.normalise = v.normalise;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -134,25 +135,31 @@ struct Largest {
   }
 };
 
-TEST(CudaLearner, IsNearTheCpuForEverySurrogateAndDistribution) {
+class CudaLearnerOfSurrogate : public testing::TestWithParam<SurrogateInfo> {};
+
+TEST_P(CudaLearnerOfSurrogate, IsNearTheCpuForEveryDistribution) {
   GIPO_NEEDS_A_CARD();
   Largest largest;
-  for (const SurrogateInfo& surrogate : registered_surrogates()) {
-    for (const ActionKind& kind : action_kinds()) {
-      for (const auto& [centre, word] : kWords<Centre>) {
-        for (const bool in_one_launch : {true, false}) {  // LayerNorm takes a launch for each layer
-          PolicyOptions policy{.hidden = {32, 32}};
-          policy.layer_norm = !in_one_launch;
-          LearnerSetup setup = setup_for(kind, policy);
-          setup.surrogate.name = surrogate.name;
-          setup.surrogate.centre = centre;
-          setup.surrogate.ratio = centre == Centre::kProximal ? RatioOf::kDimension : RatioOf::kJoint;
-          largest.check(setup, surrogate.name + ", " + kind.name + ", " + std::string(word), 15);
-        }
+  for (const ActionKind& kind : action_kinds()) {
+    for (const auto& [centre, word] : kWords<Centre>) {
+      for (const bool in_one_launch : {true, false}) {  // LayerNorm takes a launch for each layer
+        PolicyOptions policy{.hidden = {32, 32}};
+        policy.layer_norm = !in_one_launch;
+        LearnerSetup setup = setup_for(kind, policy);
+        setup.surrogate.name = GetParam().name;
+        setup.surrogate.centre = centre;
+        setup.surrogate.ratio = centre == Centre::kProximal ? RatioOf::kDimension : RatioOf::kJoint;
+        largest.check(setup, setup.surrogate.name + ", " + kind.name + ", " + std::string(word), 15);
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, CudaLearnerOfSurrogate, testing::ValuesIn(registered_surrogates()), [](const auto& info) {
+  std::string name = info.param.name;
+  std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+  return name;
+});
 
 TEST(CudaLearner, IsNearTheCpuForEveryShapeOfGipo) {
   GIPO_NEEDS_A_CARD();

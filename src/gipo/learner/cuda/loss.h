@@ -70,7 +70,8 @@ struct LossArrays {
 
 struct LossOptions {
   int n, dims, outputs, extras, mask_size;
-  bool per_dimension, centred, proximal, normalise;
+  int ratios;  // of each action
+  bool centred, proximal, normalise;
   bool ratios_due, gradient_due;  // whether the policy's ratios are computed, and its gradient
   Advantages advantages;
   VtraceLimits<float> limits;

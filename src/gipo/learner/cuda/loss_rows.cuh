@@ -5,9 +5,9 @@
 #include <cmath>
 #include <type_traits>
 
+#include "gipo/kernels/reduce.cuh"
 #include "gipo/learner/batch_figures.h"
 #include "gipo/learner/cuda/loss.h"
-#include "gipo/learner/cuda/reduce.cuh"
 #include "gipo/policy/distribution_terms.h"
 
 namespace gipo::cuda {
@@ -41,7 +41,8 @@ __device__ inline void evaluate_row(const LossArrays& a, const LossOptions& o, i
   const int lane = threadIdx.x % 32;
   const bool average = o.centred || o.proximal;
   const std::uint8_t* mask = a.mask ? a.mask + static_cast<std::size_t>(row) * o.mask_size : nullptr;
-  float entropy = 0, kl = 0, joint = 0, to_average = 0, to_policy = 0;
+  float entropy = 0, kl = 0, joint = 0, ratio = 0, to_average = 0, to_policy = 0;
+  const int parts = o.dims / o.ratios;  // of a ratio
   for (int e = 0; e < o.extras; ++e) entropy += gaussian_entropy(a.log_std[e]);
   for (int d = 0; d < o.dims; ++d) {
     const Head head = a.heads[d];
@@ -87,23 +88,21 @@ __device__ inline void evaluate_row(const LossArrays& a, const LossOptions& o, i
     }
     const float behaviour = a.behaviour[at], log_ratio = log_prob - behaviour;
     joint += log_ratio;
-    to_average += average_log_prob - behaviour;
-    to_policy += log_prob - average_log_prob;
-    if (!o.per_dimension || lane != 0) continue;
-    a.ratio[at] = log_ratio;
+    const bool begins = d % parts == 0;
+    ratio = begins ? log_ratio : ratio + log_ratio;
+    to_average = begins ? average_log_prob - behaviour : to_average + (average_log_prob - behaviour);
+    to_policy = begins ? log_prob - average_log_prob : to_policy + (log_prob - average_log_prob);
+    if ((d + 1) % parts != 0 || lane != 0) continue;
+    const std::size_t j = static_cast<std::size_t>(row) * o.ratios + d / parts;
+    a.ratio[j] = ratio;
     if (!o.centred) continue;
-    a.trust[at] = log_prob - average_log_prob;
-    a.importance[at] = importance_weight(average_log_prob - behaviour, o.importance_max);
+    a.trust[j] = to_policy;
+    a.importance[j] = importance_weight(to_average, o.importance_max);
   }
   if (lane != 0) return;
   a.joint[row] = joint;
   a.entropy[row] = entropy;
   if (o.proximal) a.proximal[row] = kl;
-  if (o.per_dimension) return;
-  a.ratio[row] = joint;
-  if (!o.centred) return;
-  a.trust[row] = to_policy;
-  a.importance[row] = importance_weight(to_average, o.importance_max);
 }
 
 // What the recursions read one step after the other, in shared memory, and what they make. rho and trace: as V-trace has
@@ -186,7 +185,7 @@ __device__ inline void add_figures(const LossArrays& a, const LossOptions& o, in
   sums[kEntropy] += __ldcg(a.entropy + row);
   if (o.proximal) sums[kProximal] += __ldcg(a.proximal + row);
   if (!o.centred) return;
-  const int dims = o.per_dimension ? o.dims : 1;
+  const int dims = o.ratios;
   for (int j = row * dims; j < (row + 1) * dims; ++j) {
     const float weight = __ldcg(a.importance + j);
     sums[kImportance] += weight;
@@ -197,15 +196,15 @@ __device__ inline void add_figures(const LossArrays& a, const LossOptions& o, in
 __device__ inline Figures figures_of(const LossOptions& o, const BatchSums& sums, const Moments& advantages,
                                      double target_squares) {
   Figures f{};
-  fill_figures(f, sums, advantages.deviation, target_squares, advantages.largest, o.n,
-               o.n * (o.per_dimension ? o.dims : 1), o.ratios_due && o.centred);
+  fill_figures(f, sums, advantages.deviation, target_squares, advantages.largest, o.n, o.n * o.ratios,
+               o.ratios_due && o.centred);
   return f;
 }
 
 // Of a surrogate that looks at the whole batch: its bound, by a block.
 __device__ inline float second_moment_bound(const LossArrays& a, const LossOptions& o, double most, double* room) {
   const float* log_ratio = o.centred ? a.trust : a.ratio;
-  const int m = o.n * (o.per_dimension ? o.dims : 1);
+  const int m = o.n * o.ratios;
   return largest_bound<float>([&](float bound) {
     double sums[2] = {};
 #pragma unroll 4
@@ -225,7 +224,7 @@ __device__ inline float second_moment_bound(const LossArrays& a, const LossOptio
 template <class Advantage, class Bound>
 __device__ double surrogate_losses(const LossArrays& a, const LossOptions& o, int first_row, int end_row,
                                    Advantage&& advantage_of, Bound&& bound) {
-  const int dims = o.per_dimension ? o.dims : 1, parts = o.dims / dims;
+  const int dims = o.ratios, parts = o.dims / dims;
   const float* log_ratio = o.centred ? a.trust : a.ratio;
   const float inverse_size = 1.0f / static_cast<float>(o.n);
   double sum = 0;

@@ -1,6 +1,6 @@
+#include "gipo/kernels/reduce.cuh"
 #include "gipo/learner/cuda/launch.cuh"
 #include "gipo/learner/cuda/ptx.cuh"
-#include "gipo/learner/cuda/reduce.cuh"
 #include "gipo/learner/cuda/step_terms.cuh"
 
 namespace gipo::cuda {

@@ -1,6 +1,8 @@
 // Sums and maxima over a warp and over a block, always in the same order.
 #pragma once
 
+#include <cuda_runtime.h>
+
 namespace gipo::cuda {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
