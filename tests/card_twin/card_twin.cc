@@ -1,5 +1,7 @@
 // The threads of a launch as fibers of one thread of the processor: one runs until it waits for others or returns. Which
-// one is next is drawn at random, always anew: where a kernel does not wait as it must, the same update gives other bytes.
+// one is next is drawn for each launch: the first that can go on, the last, or any. So where a kernel does not wait as it
+// must, the same update gives other bytes.
+#include <deque>
 #include <memory>
 
 #include "cuda_runtime.h"
@@ -92,9 +94,15 @@ struct Fiber {
 
 void* scheduler = nullptr;
 Fiber* running = nullptr;
-std::vector<Fiber*> ready;
+std::deque<Fiber*> ready;
 const std::function<void()>* to_run = nullptr;
-std::uint64_t drawn = 1;
+
+enum class Order { kFirst, kLast, kAny } order = Order::kFirst;
+std::uint64_t draw() {
+  static std::uint64_t drawn = 1;
+  drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+  return drawn >> 33;
+}
 
 Warp& warp_of(const Fiber& f) { return f.block->warps[f.place.thread / 32]; }
 
@@ -147,10 +155,9 @@ void run_blocks(unsigned first, unsigned count, unsigned blocks, unsigned thread
     }
   }
   while (!ready.empty()) {
-    drawn = drawn * 6364136223846793005u + 1442695040888963407u;
-    std::swap(ready[(drawn >> 33) % ready.size()], ready.back());
-    running = ready.back();
-    ready.pop_back();
+    if (order == Order::kAny) std::swap(ready[draw() % ready.size()], ready.back());
+    running = order == Order::kFirst ? ready.front() : ready.back();
+    order == Order::kFirst ? ready.pop_front() : ready.pop_back();
     card_twin_switch(&scheduler, running->context);
   }
   running = nullptr;
@@ -163,12 +170,13 @@ void wait_in_block() { wait_for(*running->block); }
 void wait_in_warp() { wait_for(warp_of(*running)); }
 void* warp_room() { return warp_of(*running).room; }
 void let_others_run() {
-  ready.push_back(running);
+  order == Order::kLast ? ready.push_front(running) : ready.push_back(running);
   leave();
 }
 
 void run(unsigned blocks, unsigned threads, std::size_t shared, bool together, const std::function<void()>& thread) {
   to_run = &thread;
+  order = static_cast<Order>(draw() % 3);
   if (together) return run_blocks(0, blocks, blocks, threads, shared);
   for (unsigned b = 0; b < blocks; ++b) run_blocks(b, 1, blocks, threads, shared);
 }

@@ -231,35 +231,37 @@ std::string bytes(const Learner& learner) {
 
 TEST(CudaLearner, TheSameBatchesGiveTheSameBytesAlsoAfterSaveAndLoad) {
   GIPO_NEEDS_A_CARD();
-  PolicyOptions policy{.hidden = {64, 64}, .shared = 1};
-  policy.layer_norm = true;
-  LearnerSetup setup = setup_for(action_kind("composed"), policy, 512);
-  setup.learner.backend = "cuda";
-  setup.learner.proximal_coef = 0.1;
-  setup.surrogate.centre = Centre::kProximal;
-  ThreadPool pool(1);
-  const auto one = make_learner(setup, RandomStream(3), pool), other = make_learner(setup, RandomStream(3), pool);
-  const auto third = make_learner(setup, RandomStream(4), pool);
-  const Batch batch = batch_for(setup);
-  constexpr int kUpdates = kTwin ? 4 : 200;
-  for (int i = 0; i < kUpdates; ++i) {
-    one->update(batch, {0, i % 10 == 0});
-    other->stage(batch);  // and nothing waited for
-    other->begin_update({0, i % 10 == 0});
-    if (i != kUpdates / 2 - 1) continue;
-    const std::string saved = bytes(*one);
-    ByteReader in(saved);
-    third->load(in);
-    EXPECT_EQ(bytes(*third), saved);
+  for (const bool in_one_launch : {true, false}) {
+    PolicyOptions policy{.hidden = {64, 64}, .shared = in_one_launch ? 0 : 1};
+    policy.layer_norm = !in_one_launch;
+    LearnerSetup setup = setup_for(action_kind("composed"), policy, kTwin ? 128 : 512);
+    setup.learner.backend = "cuda";
+    setup.learner.proximal_coef = 0.1;
+    setup.surrogate.centre = Centre::kProximal;
+    ThreadPool pool(1);
+    const auto one = make_learner(setup, RandomStream(3), pool), other = make_learner(setup, RandomStream(3), pool);
+    const auto third = make_learner(setup, RandomStream(4), pool);
+    const Batch batch = batch_for(setup);
+    constexpr int kUpdates = kTwin ? 4 : 200;
+    for (int i = 0; i < kUpdates; ++i) {
+      one->update(batch, {0, i % 10 == 0});
+      other->stage(batch);  // and nothing waited for
+      other->begin_update({0, i % 10 == 0});
+      if (i != kUpdates / 2 - 1) continue;
+      const std::string saved = bytes(*one);
+      ByteReader in(saved);
+      third->load(in);
+      EXPECT_EQ(bytes(*third), saved);
+    }
+    for (int i = kUpdates / 2; i < kUpdates; ++i) third->update(batch, {0, i % 10 == 0});
+    EXPECT_EQ(bytes(*one), bytes(*other));
+    EXPECT_EQ(bytes(*one), bytes(*third));
+    Weights weights[2];
+    one->copy_weights(weights[0]);
+    third->copy_weights(weights[1]);
+    EXPECT_EQ(weights[0].policy, weights[1].policy);
+    EXPECT_EQ(weights[0].critic, weights[1].critic);
   }
-  for (int i = kUpdates / 2; i < kUpdates; ++i) third->update(batch, {0, i % 10 == 0});
-  EXPECT_EQ(bytes(*one), bytes(*other));
-  EXPECT_EQ(bytes(*one), bytes(*third));
-  Weights weights[2];
-  one->copy_weights(weights[0]);
-  third->copy_weights(weights[1]);
-  EXPECT_EQ(weights[0].policy, weights[1].policy);
-  EXPECT_EQ(weights[0].critic, weights[1].critic);
 }
 
 TEST(CudaLearner, TheCpuGoesOnFromItsStateAndItFromTheCpus) {
