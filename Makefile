@@ -58,6 +58,7 @@ demo-cluster:  ## four actors on a Ray cluster of this machine; one is killed, t
 # One after the other: each has all cores, and the first failure is the last thing printed.
 test: build  ## all tests but the slow ones, then the unit tests under sanitizers
 	$(run_release)
+	@JOBS=$(JOBS) tests/cuda_compiles.sh
 	$(run_python)
 	$(run_asan)
 	$(run_tsan)

@@ -1,6 +1,8 @@
 // Sums and maxima over a warp and over a block, always in the same order.
 #pragma once
 
+#include <cuda_runtime.h>
+
 namespace gipo::cuda {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
@@ -20,7 +22,7 @@ __device__ inline float warp_max(float v) {
   return v;
 }
 
-// Each of the values over all threads of a block of whole warps. `room`: shared, (warps + 1) * kCount doubles.
+// Each of the values over all threads of a block of whole warps. `room`: shared, warps * kCount doubles.
 template <int kCount>
 __device__ inline void block_sums(double (&values)[kCount], double* room) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -30,13 +32,8 @@ __device__ inline void block_sums(double (&values)[kCount], double* room) {
     if (lane == 0) room[warp * kCount + k] = sum;
   }
   __syncthreads();
-  for (int k = warp; k < kCount; k += warps) {
-    const double sum = warp_sum(lane < warps ? room[lane * kCount + k] : 0.0);
-    if (lane == 0) room[warps * kCount + k] = sum;
-  }
-  __syncthreads();
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) values[k] = room[warps * kCount + k];
+  for (int k = 0; k < kCount; ++k) values[k] = warp_sum(lane < warps ? room[lane * kCount + k] : 0.0);
   __syncthreads();
 }
 

@@ -2,46 +2,19 @@
 
 #include <gtest/gtest.h>
 
-#include "gipo/bench/made_up.h"
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/io/bytes.h"
 #include "gipo/learner/cuda_learner.h"
+#include "gipo/learner/test_setups.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/policy/torch_policy.h"
 
 namespace gipo {
 namespace {
 
-constexpr std::size_t kRows = 128;
-
-struct Kind {
-  const char* name;
-  ActionSpace action;
-  DistributionChoice distribution;
-  bool masked = false;
-};
-
-std::vector<Kind> kinds() {
-  const ActionSpace box = ActionSpace::box({-1, -2, 0}, {1, 2, 3});
-  // A choice of three, a bounded number, a choice of four.
-  const ActionSpace composed{ActionSpace::Kind::kComposed, {3, 0, 4}, {0, -2, 0}, {0, 2, 0}};
-  return {{"categorical", ActionSpace::discrete(5), DistributionChoice::kAuto},
-          {"multi_categorical", {ActionSpace::Kind::kMultiDiscrete, {3, 4, 2}, {}, {}}, DistributionChoice::kAuto},
-          {"gaussian", box, DistributionChoice::kAuto},
-          {"binned", box, DistributionChoice::kBinned},
-          {"composed", composed, DistributionChoice::kAuto},
-          {"composed, binned", composed, DistributionChoice::kBinned},
-          {"masked categorical", ActionSpace::discrete(5), DistributionChoice::kAuto, true},
-          {"masked composed", composed, DistributionChoice::kAuto, true}};
-}
-
-LearnerSetup setup_for(const Kind& kind, const std::string& surrogate) {
-  PolicyOptions policy;
-  policy.hidden = {32, 32};
-  policy.distribution = kind.distribution;
-  LearnerSetup setup = made_up_setup(7, kind.action, policy, kRows);
-  if (kind.masked) add_mask(setup.model);
+LearnerSetup checked_setup(const ActionKind& kind, const std::string& surrogate) {
+  LearnerSetup setup = setup_for(kind);
   setup.learner.backend = "check";
   setup.surrogate.name = surrogate;
   return setup;
@@ -50,7 +23,7 @@ LearnerSetup setup_for(const Kind& kind, const std::string& surrogate) {
 double largest_difference(const LearnerSetup& setup, int updates) {
   ThreadPool pool(1);
   CheckLearner learner(setup, RandomStream(3), pool);
-  const Batch batch = made_up_batch(kRows, setup.model);
+  const Batch batch = made_up_batch(kTestRows, setup.model);
   for (int i = 0; i < updates; ++i) learner.update(batch, {0, false});
   double most = 0;
   for (const auto& [name, difference] : learner.differences()) most = std::max(most, difference);
@@ -61,9 +34,9 @@ TEST(CheckLearner, FloatIsNearDoubleForEverySurrogateAndDistribution) {
   double most = 0;
   std::string where;
   for (const SurrogateInfo& surrogate : registered_surrogates()) {
-    for (const Kind& kind : kinds()) {
+    for (const ActionKind& kind : action_kinds()) {
       for (const auto& [centre, word] : kWords<Centre>) {
-        LearnerSetup setup = setup_for(kind, surrogate.name);
+        LearnerSetup setup = checked_setup(kind, surrogate.name);
         setup.surrogate.centre = centre;
         const double difference = largest_difference(setup, 20);
         const std::string label = surrogate.name + ", " + kind.name + ", " + std::string(word);
@@ -80,14 +53,14 @@ TEST(CheckLearner, FloatIsNearDoubleForEverySurrogateAndDistribution) {
 TEST(CheckLearner, TorchIsNearTheMlpForEverySurrogateAndDistribution) {
   if (torch_version().empty()) GTEST_SKIP() << kAddTorch;
   for (const SurrogateInfo& surrogate : registered_surrogates()) {
-    for (const Kind& kind : kinds()) {
-      LearnerSetup setup = setup_for(kind, surrogate.name);
+    for (const ActionKind& kind : action_kinds()) {
+      LearnerSetup setup = checked_setup(kind, surrogate.name);
       setup.learner.check = "torch, cpu";
       setup.surrogate.centre = Centre::kProximal;
       const std::string label = surrogate.name + ", " + kind.name;
       EXPECT_LT(largest_difference(setup, 20), 1e-3) << label;
       ThreadPool pool(1);
-      const Batch batch = made_up_batch(kRows, setup.model);
+      const Batch batch = made_up_batch(kTestRows, setup.model);
       Weights ended[2];
       for (const int i : {0, 1}) {
         setup.learner.backend = i == 0 ? "torch" : "cpu";
@@ -106,13 +79,13 @@ TEST(CheckLearner, TorchIsNearTheMlpForEverySurrogateAndDistribution) {
 }
 
 TEST(CheckLearner, RunsAsItsFirstBackendAlone) {
-  LearnerSetup setup = setup_for(kinds()[2], "gipo");
+  LearnerSetup setup = checked_setup(action_kind("gaussian"), "gipo");
   setup.learner.proximal_coef = 0.1;
   ThreadPool pool(1);
   CheckLearner check(setup, RandomStream(3), pool);
   setup.learner.backend = "cpu";
   const auto alone = make_learner(setup, RandomStream(3), pool);
-  const Batch batch = made_up_batch(kRows, setup.model);
+  const Batch batch = made_up_batch(kTestRows, setup.model);
   for (int i = 0; i < 5; ++i) {
     check.update(batch, {0, true});
     alone->update(batch, {0, true});
@@ -124,13 +97,13 @@ TEST(CheckLearner, RunsAsItsFirstBackendAlone) {
 }
 
 TEST(CheckLearner, SeesAWrongGradientAndNamesItsTensor) {
-  LearnerSetup setup = setup_for(kinds()[0], "gipo");
+  LearnerSetup setup = checked_setup(action_kind("categorical"), "gipo");
   setup.learner.backend = "cpu";
   ThreadPool pool(1);
   auto right = make_learner(setup, RandomStream(3), pool);
   setup.learner.value_coef *= 1.01;  // wrong in the critic alone
   CheckLearner learner({"right", "wrong"}, std::move(right), make_learner(setup, RandomStream(3), pool));
-  learner.update(made_up_batch(kRows, setup.model), {0, false});
+  learner.update(made_up_batch(kTestRows, setup.model), {0, false});
   for (const auto& [name, difference] : learner.differences()) {
     EXPECT_NEAR(difference, name.starts_with("critic.") ? 0.01 : 0, 2e-3) << name;
   }

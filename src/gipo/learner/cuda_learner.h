@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "gipo/core/random.h"
@@ -24,8 +25,9 @@ struct SurrogateSeconds {
   double surrogate = 0, copy = 0;
 };
 SurrogateSeconds card_surrogate(const SurrogateOptions& options, std::size_t samples);
-// Outputs of the policy for so many observations that are there.
-double card_inference(const ModelSpec& model, const Weights& weights, std::size_t rows, ProductKind kind);
+// Outputs of a small policy [rows, outputs] for observations [rows, inputs], both being on the card while it is measured.
+double card_inference(const ModelSpec& model, const Weights& weights, std::span<const float> observations,
+                      ProductKind kind, std::span<float> outputs);
 std::string card_name();
 
 // The CUDA version that this program was built with; empty where it was built without.

@@ -41,16 +41,30 @@ struct VtraceNext {
   T value, target;
 };
 
+// What a step's ratio weighs: its temporal difference, and what comes after it.
+template <class T>
+struct VtraceWeights {
+  T rho, trace;
+};
+template <class T>
+GIPO_HD inline VtraceWeights<T> vtrace_weights(T log_ratio, const VtraceLimits<T>& limits) {
+  const T rho = std::exp(clamped_log_ratio(log_ratio));
+  return {smaller_of(limits.rho_bar, rho), limits.lambda * smaller_of(limits.c_bar, rho)};
+}
+
+template <class T>
+GIPO_HD inline AdvantageTerm<T> vtrace_step(T reward, T value, const VtraceWeights<T>& weights,
+                                            const VtraceLimits<T>& limits, VtraceNext<T>& next) {
+  const T delta = weights.rho * (reward + limits.gamma * next.value - value);
+  const T advantage = reward + limits.gamma * next.target - value;
+  const T target = value + delta + limits.gamma * weights.trace * (next.target - next.value);
+  next = {value, target};
+  return {advantage, target};
+}
 template <class T>
 GIPO_HD inline AdvantageTerm<T> vtrace_step(T reward, T value, T log_ratio, const VtraceLimits<T>& limits,
                                             VtraceNext<T>& next) {
-  const T rho = std::exp(clamped_log_ratio(log_ratio));
-  const T delta = smaller_of(limits.rho_bar, rho) * (reward + limits.gamma * next.value - value);
-  const T trace = limits.lambda * smaller_of(limits.c_bar, rho);
-  const T advantage = reward + limits.gamma * next.target - value;
-  const T target = value + delta + limits.gamma * trace * (next.target - next.value);
-  next = {value, target};
-  return {advantage, target};
+  return vtrace_step(reward, value, vtrace_weights(log_ratio, limits), limits, next);
 }
 
 // The factor that brings values of this deviation, none larger than `largest`, to a deviation of 1. A spread within the

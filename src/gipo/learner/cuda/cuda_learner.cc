@@ -6,12 +6,10 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <map>
-#include <tuple>
 
 #include "gipo/core/error.h"
 #include "gipo/data/encode.h"
-#include "gipo/learner/cuda/card_networks.h"
+#include "gipo/learner/cuda/card_update.h"
 #include "gipo/learner/cuda/measure.h"
 #include "gipo/learner/device_memory.h"
 #include "gipo/learner/learner_book.h"
@@ -72,12 +70,6 @@ class CudaLearner final : public Learner {
     std::vector<float> parameters, first, second, average;
   };
 
-  LossArrays loss_arrays(const Staging& staging) const;
-  LossOptions loss_options(Kind kind) const;
-  NetworkPlaces network_places();
-  void put_update(Kind kind, const Staging& staging);
-  void run_update(Kind kind);
-  void make_gradient_blocks();
   Kind kind_of(bool diagnose) const;
 
   void use_card() const { check(cudaSetDevice(card_), "the card"); }  // by this thread
@@ -94,7 +86,6 @@ class CudaLearner final : public Learner {
   std::vector<TensorSlice> policy_tensors_, critic_tensors_;
   std::size_t policy_size_, critic_base_, size_;  // in the flat buffers
   int n_;                                         // of a batch
-  int ratios_;                                    // of each action
   LearnerBook book_;
   Flat host_;
   bool host_changed_ = true;  // the host's buffers were loaded, and the card's were not yet
@@ -103,24 +94,11 @@ class CudaLearner final : public Learner {
   Diagnostics diagnostics_;
 
   Stream stream_, copy_stream_, weight_stream_;
+  CardUpdate update_;
   std::array<std::unique_ptr<Staging>, kBuffers> staging_;
   int next_ = 0;                   // the buffer of the next batch
   const Batch* staged_ = nullptr;  // and that batch
 
-  CardArray<float> parameters_, gradient_, first_, second_, average_policy_;
-  CardArray<Head> heads_;
-  CardArray<float> norm_, head_entropy_, average_norm_, entropy_, proximal_, joint_, ratio_, trust_, importance_;
-  CardArray<float> advantage_, target_, ratio_advantage_, multiplier_, d_log_prob_, d_value_, d_outputs_, d_log_std_;
-  std::unique_ptr<CardNetworks> networks_;
-  std::map<std::tuple<Kind, int, std::size_t>, std::function<void()>> updates_;  // by what, buffer, shape of the batch
-  CardArray<Figures> figures_;
-  CardArray<GradientBlock> blocks_;
-  int policy_blocks_ = 0, block_count_ = 0;
-  CardArray<double> squares_, powers_;
-  CardArray<unsigned> finished_;
-  CardArray<StepState> card_state_;
-  CardArray<StepConstants> constants_;
-  PinnedArray<StepReport> report_;
   PinnedArray<float> weights_;          // as published: policy or its average, critic
   PinnedArray<float> for_diagnostics_;  // [4, M]
   LearnerBook diagnosed_;               // as it was at the last update with diagnostics
@@ -128,11 +106,6 @@ class CudaLearner final : public Learner {
   mutable std::int64_t fetched_ = -1;  // the version of weights_
   mutable Event updated_, fetched_event_;
 };
-
-std::size_t ratios_of(const LearnerSetup& setup) {
-  const auto n = static_cast<std::size_t>(setup.learner.batch_size);
-  return n * ratios_per_action(setup.surrogate, setup.model.distribution.dims());
-}
 
 CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
     : setup_(setup),
@@ -144,10 +117,9 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
       critic_base_(padded(policy_size_)),
       size_(critic_base_ + padded(values_of(critic_tensors_))),
       n_(static_cast<int>(setup.learner.batch_size)),
-      ratios_(static_cast<int>(ratios_per_action(setup.surrogate, setup.model.distribution.dims()))),
       book_(setup),
+      update_(setup, policy_size_, critic_base_, size_, stream_),
       diagnosed_(setup) {
-  prepare_loss();
   for (auto* flat : {&host_.parameters, &host_.first, &host_.second}) flat->resize(size_);
   const std::span<float> flat(host_.parameters);
   const std::size_t critic_size = values_of(critic_tensors_);
@@ -163,205 +135,10 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
   if (keeps_average(setup))
     host_.average.assign(flat.begin(), flat.begin() + static_cast<std::ptrdiff_t>(critic_base_));
 
-  const DistributionSpec& distribution = setup.model.distribution;
-  const auto n = static_cast<std::size_t>(n_), dims = distribution.dims(), m = ratios_of(setup);
-  for (auto* v : {&parameters_, &gradient_, &first_, &second_}) *v = CardArray<float>(size_);
-  if (keeps_average(setup)) average_policy_ = CardArray<float>(critic_base_);
-  for (auto* v : {&norm_, &head_entropy_, &d_log_prob_}) *v = CardArray<float>(n * dims);
-  for (auto* v : {&entropy_, &proximal_, &joint_, &advantage_, &target_, &d_value_}) *v = CardArray<float>(n);
-  for (auto* v : {&ratio_, &ratio_advantage_, &multiplier_}) *v = CardArray<float>(m);
-  if (looks_at_average(setup)) average_norm_ = CardArray<float>(n * dims);
-  if (surrogate_.centred()) {
-    for (auto* v : {&trust_, &importance_}) *v = CardArray<float>(m);
-  }
-  d_outputs_ = CardArray<float>(n * distribution.outputs());
-  d_log_std_ = CardArray<float>(static_cast<std::size_t>(row_blocks(n_)) * distribution.extra_parameters());
-  figures_ = CardArray<Figures>(1);
-  powers_ = CardArray<double>(5);
-  finished_ = CardArray<unsigned>(1);
-  card_state_ = CardArray<StepState>(1);
-  constants_ = CardArray<StepConstants>(1);
-  report_ = PinnedArray<StepReport>(1);
   weights_ = PinnedArray<float>(size_);
-  for_diagnostics_ = PinnedArray<float>(4 * m);
-  heads_ = CardArray<Head>(dims);
-  std::vector<Head> heads;
-  for (int d = 0, output = 0, extra = 0; d < static_cast<int>(dims); ++d) {
-    const auto choices = static_cast<int>(distribution.choices[static_cast<std::size_t>(d)]);
-    heads.push_back({choices, output, output - extra, extra});
-    output += std::max(choices, 1);
-    extra += choices == 0;
-  }
-  check(cudaMemcpy(heads_.data(), heads.data(), dims * sizeof(Head), cudaMemcpyHostToDevice), "a copy");
-  networks_ =
-      (setup.learner.backend == "torch" ? make_torch_networks : make_mlp_networks)(setup_, network_places(), stream_);
-  make_gradient_blocks();
+  for_diagnostics_ = PinnedArray<float>(4 * update_.ratio.size());
   for (auto& staging : staging_) staging = std::make_unique<Staging>(setup_, surrogate_.reads_age());
   upload();
-}
-
-NetworkPlaces CudaLearner::network_places() {
-  NetworkPlaces p;
-  p.policy = parameters_.data();
-  p.critic = parameters_.data() + critic_base_;
-  if (looks_at_average(setup_)) p.average = average_policy_.data();
-  p.policy_gradient = gradient_.data();
-  p.critic_gradient = gradient_.data() + critic_base_;
-  p.d_outputs = d_outputs_.data();
-  p.d_value = d_value_.data();
-  return p;
-}
-
-void CudaLearner::make_gradient_blocks() {
-  std::vector<GradientPart> parts, critic;
-  networks_->gradient_parts(static_cast<int>(critic_base_), parts, critic);
-  const auto extras = static_cast<int>(setup_.model.distribution.extra_parameters());
-  if (extras > 0) {
-    parts.push_back({d_log_std_.data(), static_cast<std::size_t>(extras), static_cast<int>(policy_size_) - extras,
-                     extras, row_blocks(n_), false});
-  }
-  parts.insert(parts.end(), critic.begin(), critic.end());
-  std::vector<GradientBlock> blocks;
-  for (const GradientPart& part : parts) {
-    const int size = part.splits >= kManySplits ? kWideSumsPerBlock : kSumsPerBlock;
-    for (int begin = 0; begin < part.count; begin += size) {
-      blocks.push_back({part, begin, std::min(size, part.count - begin)});
-      policy_blocks_ += !part.critic;
-    }
-  }
-  block_count_ = static_cast<int>(blocks.size());
-  blocks_ = CardArray<GradientBlock>(blocks.size());
-  squares_ = CardArray<double>(blocks.size());
-  check(cudaMemcpy(blocks_.data(), blocks.data(), blocks.size() * sizeof(GradientBlock), cudaMemcpyHostToDevice),
-        "a copy");
-}
-
-LossArrays CudaLearner::loss_arrays(const Staging& s) const {
-  const std::size_t network = policy_size_ - setup_.model.distribution.extra_parameters();
-  LossArrays a{};
-  a.header = s.header();
-  a.heads = heads_.data();
-  a.outputs = networks_->outputs();
-  a.log_std = parameters_.data() + network;
-  if (networks_->average_outputs()) {
-    a.average_outputs = networks_->average_outputs();
-    a.average_log_std = average_policy_.data() + network;
-  }
-  a.values = networks_->values();
-  a.action = s.action();
-  a.behaviour = s.behaviour();
-  a.reward = s.reward();
-  a.stored_advantage = s.advantage();
-  a.stored_target = s.target();
-  a.gap = s.gap();
-  a.mask = s.mask();
-  a.stretches = s.stretches();
-  a.norm = norm_.data();
-  a.head_entropy = head_entropy_.data();
-  a.average_norm = average_norm_.data();
-  a.entropy = entropy_.data();
-  a.proximal = proximal_.data();
-  a.joint = joint_.data();
-  a.ratio = ratio_.data();
-  a.trust = trust_.data();
-  a.importance = importance_.data();
-  a.advantage = advantage_.data();
-  a.target = target_.data();
-  a.ratio_advantage = ratio_advantage_.data();
-  a.multiplier = multiplier_.data();
-  a.d_log_prob = d_log_prob_.data();
-  a.d_value = d_value_.data();
-  a.d_outputs = d_outputs_.data();
-  a.d_log_std = d_log_std_.data();
-  a.figures = figures_.data();
-  a.state = card_state_.data();
-  a.powers = powers_.data();
-  return a;
-}
-
-LossOptions CudaLearner::loss_options(Kind kind) const {
-  const DistributionSpec& distribution = setup_.model.distribution;
-  const LearnerOptions& l = setup_.learner;
-  const AdvantageOptions& v = setup_.advantage;
-  LossOptions o{};
-  o.n = n_;
-  o.dims = static_cast<int>(distribution.dims());
-  o.outputs = static_cast<int>(distribution.outputs());
-  o.extras = static_cast<int>(distribution.extra_parameters());
-  o.mask_size = static_cast<int>(distribution.mask_size());
-  o.ratios = ratios_;
-  o.centred = surrogate_.centred();
-  o.proximal = l.proximal_coef > 0;
-  o.normalise = v.normalise;
-  o.ratios_due = kind != Kind::kValuesAlone;
-  o.advantages = v.mode == AdvantageMode::kVtrace ? Advantages::kVtrace
-                 : v.mode == AdvantageMode::kGae  ? Advantages::kGae
-                                                  : Advantages::kStored;
-  o.limits = {static_cast<float>(v.gamma), static_cast<float>(v.lambda), static_cast<float>(v.rho_bar),
-              static_cast<float>(v.c_bar)};
-  o.surrogate = surrogate_.choice();
-  o.beta1 = l.beta1;
-  o.beta2 = l.beta2;
-  o.average_decay = 1 - 1 / l.proximal_updates;
-  o.importance_max = static_cast<float>(surrogate_.importance_max());
-  o.kl_coef = static_cast<float>(l.kl_coef);
-  o.proximal_coef = static_cast<float>(l.proximal_coef);
-  o.value_scale = static_cast<float>(2 * l.value_coef) / static_cast<float>(n_);
-  return o;
-}
-
-void CudaLearner::put_update(Kind kind, const Staging& staging) {
-  const LossArrays arrays = loss_arrays(staging);
-  const LossOptions options = loss_options(kind);
-  networks_->forward(kind, staging);
-  if (options.ratios_due) evaluate_rows(arrays, options, stream_);
-  compute_loss(arrays, options, stream_);
-  if (kind == Kind::kAll) output_gradient(arrays, options, stream_);
-  networks_->backward(kind, staging);
-
-  const LearnerOptions& l = setup_.learner;
-  const bool policy = kind == Kind::kAll;
-  StepArrays a{};
-  a.header = staging.header();
-  a.blocks = blocks_.data() + (policy ? 0 : policy_blocks_);
-  a.block_count = block_count_ - (policy ? 0 : policy_blocks_);
-  a.squares = squares_.data();
-  a.finished = finished_.data();
-  a.gradient = gradient_.data();
-  a.parameters = parameters_.data();
-  a.first = first_.data();
-  a.second = second_.data();
-  a.average = average_policy_.data();
-  a.figures = figures_.data();
-  a.powers = powers_.data();
-  a.state = card_state_.data();
-  a.constants = constants_.data();
-  a.report = report_.data();
-  StepOptions o{};
-  o.policy_size = static_cast<int>(critic_base_);
-  o.network_size = static_cast<int>(policy_size_ - setup_.model.distribution.extra_parameters());
-  o.size = static_cast<int>(size_);
-  o.policy_due = policy;
-  o.keeps_average = !average_policy_.empty();
-  o.beta1 = l.beta1;
-  o.beta2 = l.beta2;
-  o.epsilon = l.adam_epsilon;
-  o.weight_decay = l.weight_decay;
-  o.max_norm = l.max_grad_norm;
-  o.average_decay = 1 - 1 / l.proximal_updates;
-  o.most_bad = l.max_bad_updates;
-  sum_gradients(a, o, stream_);
-  step_weights(a, o, stream_);
-}
-
-// Recorded at the first time that it is needed.
-void CudaLearner::run_update(Kind kind) {
-  const Staging& staging = *staging_[static_cast<std::size_t>(next_)];
-  std::function<void()>& update = updates_[{kind, next_, networks_->shape_of(staging)}];
-  if (!update) {
-    update = networks_->record(kind, staging, [this, kind, &staging] { put_update(kind, staging); });
-  }
-  update();
 }
 
 void CudaLearner::stage(const Batch& batch) {
@@ -390,7 +167,7 @@ void CudaLearner::begin_update(const UpdateContext& context) {
   Staging& staging = *staging_[static_cast<std::size_t>(next_)];
   staging.copied().hold_back(stream_);
   fetched_event_.hold_back(stream_);  // the weights that it changes may still be on their way
-  run_update(kind);
+  update_.run(kind, staging, next_);
   next_ = (next_ + 1) % kBuffers;
   ++book_.version;
   policy_due_ = kind == Kind::kAll;
@@ -404,8 +181,8 @@ void CudaLearner::begin_update(const UpdateContext& context) {
     book_.record_ages(batch, context.env_steps);
     diagnosed_ = book_;
     diagnostics_due_ = true;
-    const std::size_t m = ratio_.size();
-    const CardArray<float>* arrays[] = {&ratio_, &ratio_advantage_, &multiplier_, &trust_};
+    const std::size_t m = update_.ratio.size();
+    const CardArray<float>* arrays[] = {&update_.ratio, &update_.ratio_advantage, &update_.multiplier, &update_.trust};
     for (std::size_t k = 0; k < std::size(arrays); ++k) {
       if (arrays[k]->empty()) continue;
       check(cudaMemcpyAsync(for_diagnostics_.data() + k * m, arrays[k]->data(), m * sizeof(float),
@@ -427,9 +204,9 @@ void CudaLearner::fetch_weights() const {
     check(cudaMemcpyAsync(weights_.data() + begin, from, count * sizeof(float), cudaMemcpyDeviceToHost, weight_stream_),
           "a copy");
   };
-  if (average) copy(0, average_policy_.data(), critic_base_);
+  if (average) copy(0, update_.average_policy.data(), critic_base_);
   const std::size_t begin = average ? critic_base_ : 0;
-  copy(begin, parameters_.data() + begin, size_ - begin);
+  copy(begin, update_.parameters.data() + begin, size_ - begin);
   fetched_event_.record(weight_stream_);
   fetched_ = book_.version;
 }
@@ -440,7 +217,7 @@ void CudaLearner::wait() const {
 }
 
 void CudaLearner::take_report() {
-  const StepReport& r = report_[0];
+  const StepReport& r = update_.report[0];
   const Figures& f = r.figures;
   reported_ = true;
   state_ = r.state;
@@ -477,7 +254,7 @@ Diagnostics& CudaLearner::diagnostics() {
 }
 
 void CudaLearner::compute_diagnostics() {
-  const std::size_t m = ratio_.size();
+  const std::size_t m = update_.ratio.size();
   const std::span<const float> all(for_diagnostics_.data(), 4 * m);
   DiagnosticsInput in = diagnostics_of(setup_, diagnosed_, surrogate_.clips_to_zero());
   in.log_ratio = all.first(m);
@@ -511,7 +288,7 @@ void CudaLearner::copy_weights(Weights& out) const {
 std::vector<std::pair<std::string, std::vector<double>>> CudaLearner::gradients() const {
   wait();
   std::vector<float> flat(size_);
-  check(cudaMemcpy(flat.data(), gradient_.data(), size_ * sizeof(float), cudaMemcpyDeviceToHost), "a copy");
+  check(cudaMemcpy(flat.data(), update_.gradient.data(), size_ * sizeof(float), cudaMemcpyDeviceToHost), "a copy");
   std::vector<std::pair<std::string, std::vector<double>>> all;
   const auto add = [&](const std::vector<TensorSlice>& tensors, std::size_t base) {
     for (const TensorSlice& s : tensors) {
@@ -531,11 +308,11 @@ void CudaLearner::upload() {
   const auto copy = [](const CardArray<float>& to, const std::vector<float>& from) {
     check(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(float), cudaMemcpyHostToDevice), "a copy");
   };
-  copy(parameters_, host_.parameters);
-  copy(first_, host_.first);
-  copy(second_, host_.second);
-  if (!host_.average.empty()) copy(average_policy_, host_.average);
-  check(cudaMemcpy(card_state_.data(), &state_, sizeof state_, cudaMemcpyHostToDevice), "a copy");
+  copy(update_.parameters, host_.parameters);
+  copy(update_.first, host_.first);
+  copy(update_.second, host_.second);
+  if (!host_.average.empty()) copy(update_.average_policy, host_.average);
+  check(cudaMemcpy(update_.state.data(), &state_, sizeof state_, cudaMemcpyHostToDevice), "a copy");
   updated_.record(stream_);
   fetched_ = -1;
 }
@@ -547,10 +324,10 @@ void CudaLearner::download() {
   const auto copy = [](std::vector<float>& to, const CardArray<float>& from) {
     check(cudaMemcpy(to.data(), from.data(), to.size() * sizeof(float), cudaMemcpyDeviceToHost), "a copy");
   };
-  copy(host_.parameters, parameters_);
-  copy(host_.first, first_);
-  copy(host_.second, second_);
-  if (!host_.average.empty()) copy(host_.average, average_policy_);
+  copy(host_.parameters, update_.parameters);
+  copy(host_.first, update_.first);
+  copy(host_.second, update_.second);
+  if (!host_.average.empty()) copy(host_.average, update_.average_policy);
 }
 
 std::vector<LearnerTensor> CudaLearner::tensors() {
@@ -598,8 +375,7 @@ double CudaLearner::seconds_of_update(const Batch& batch) {
   update(batch, {});
   const int last = (next_ + kBuffers - 1) % kBuffers;
   const Staging& staging = *staging_[static_cast<std::size_t>(last)];
-  const std::function<void()>& again = updates_.at({Kind::kAll, last, networks_->shape_of(staging)});
-  return median_seconds(stream_, 100, again);
+  return median_seconds(stream_, 100, update_.recorded(Kind::kAll, staging, last));
 }
 
 // What the arrays of a learner take of the card: networks, flat buffers, batches.

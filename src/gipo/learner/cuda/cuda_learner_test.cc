@@ -1,60 +1,40 @@
-// The card against the CPU. Skipped, with the reason, where there is no card.
+// The card against the CPU. Skipped, with the reason, where there is no card; tests/card_twin, which runs it on the
+// processor, does less of it.
 #include "gipo/learner/cuda_learner.h"
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 
-#include "gipo/bench/made_up.h"
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/io/bytes.h"
 #include "gipo/learner/check_learner.h"
+#include "gipo/learner/test_setups.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/policy/mlp_policy.h"
 #include "gipo/policy/torch_policy.h"
 
 namespace gipo {
 namespace {
 
-constexpr std::size_t kRows = 128;
+#if defined(GIPO_CARD_TWIN)
+constexpr bool kTwin = true;
+#else
+constexpr bool kTwin = false;
+#endif
 
-#define GIPO_NEEDS_A_CARD()                                                     \
-  do {                                                                          \
-    try {                                                                       \
-      check_card(made_up_setup(7, ActionSpace::discrete(2), Widths{8}, kRows)); \
-    } catch (const Error& e) {                                                  \
-      GTEST_SKIP() << e.what();                                                 \
-    }                                                                           \
+#define GIPO_NEEDS_A_CARD()                                                         \
+  do {                                                                              \
+    try {                                                                           \
+      check_card(made_up_setup(7, ActionSpace::discrete(2), Widths{8}, kTestRows)); \
+    } catch (const Error& e) {                                                      \
+      GTEST_SKIP() << e.what();                                                     \
+    }                                                                               \
   } while (false)
-
-struct Kind {
-  const char* name;
-  ActionSpace action;
-  DistributionChoice distribution;
-  bool masked = false;
-};
-
-std::vector<Kind> kinds() {
-  const ActionSpace box = ActionSpace::box({-1, -2, 0}, {1, 2, 3});
-  const ActionSpace composed{ActionSpace::Kind::kComposed, {3, 0, 4}, {0, -2, 0}, {0, 2, 0}};
-  return {{"categorical", ActionSpace::discrete(5), DistributionChoice::kAuto},
-          {"multi_categorical", {ActionSpace::Kind::kMultiDiscrete, {3, 40, 2}, {}, {}}, DistributionChoice::kAuto},
-          {"gaussian", box, DistributionChoice::kAuto},
-          {"binned", box, DistributionChoice::kBinned},
-          {"composed", composed, DistributionChoice::kAuto},
-          {"masked categorical", ActionSpace::discrete(5), DistributionChoice::kAuto, true},
-          {"masked composed", composed, DistributionChoice::kAuto, true}};
-}
-
-LearnerSetup setup_for(const Kind& kind, const PolicyOptions& policy, std::size_t rows = kRows) {
-  PolicyOptions options = policy;
-  options.distribution = kind.distribution;
-  LearnerSetup setup = made_up_setup(7, kind.action, options, rows);
-  if (kind.masked) add_mask(setup.model);
-  return setup;
-}
 
 // Stretches of other lengths, some of which end a task; and advantages as if stored.
 Batch batch_for(const LearnerSetup& setup) {
@@ -128,11 +108,13 @@ struct Largest {
   Found norm[3], entry[3], own_norm, own_entry;  // by kind; of the CPU's floats against doubles
 
   void check(const LearnerSetup& setup, const std::string& label, int updates = 30, double of_tf32 = 1e-2) {
+    if (kTwin) updates = 1;
     const bool steps = Surrogate(setup.surrogate).clips_to_zero();
     const Differences own = differences(setup, "cpu", "cpu64", ProductKind::kFloat, updates);
     own_norm.take(own.norm, label);
     own_entry.take(own.entry, label);
     for (const auto& [kind, word] : kWords<ProductKind>) {
+      if (kTwin && kind != ProductKind::kTf32x3) continue;
       const Differences d = differences(setup, "cuda", "cpu64", kind, updates);
       const double bound = steps ? 0.5 : kind == ProductKind::kTf32 ? of_tf32 : 1e-5 + 4 * own.norm;
       EXPECT_LT(d.norm, bound) << label << ", " << word;
@@ -153,23 +135,31 @@ struct Largest {
   }
 };
 
-TEST(CudaLearner, IsNearTheCpuForEverySurrogateAndDistribution) {
+class CudaLearnerOfSurrogate : public testing::TestWithParam<SurrogateInfo> {};
+
+TEST_P(CudaLearnerOfSurrogate, IsNearTheCpuForEveryDistribution) {
   GIPO_NEEDS_A_CARD();
   Largest largest;
-  PolicyOptions policy;
-  policy.hidden = {32, 32};
-  for (const SurrogateInfo& surrogate : registered_surrogates()) {
-    for (const Kind& kind : kinds()) {
-      for (const auto& [centre, word] : kWords<Centre>) {
+  for (const ActionKind& kind : action_kinds()) {
+    for (const auto& [centre, word] : kWords<Centre>) {
+      for (const bool in_one_launch : {true, false}) {  // LayerNorm takes a launch for each layer
+        PolicyOptions policy{.hidden = {32, 32}};
+        policy.layer_norm = !in_one_launch;
         LearnerSetup setup = setup_for(kind, policy);
-        setup.surrogate.name = surrogate.name;
+        setup.surrogate.name = GetParam().name;
         setup.surrogate.centre = centre;
         setup.surrogate.ratio = centre == Centre::kProximal ? RatioOf::kDimension : RatioOf::kJoint;
-        largest.check(setup, surrogate.name + ", " + kind.name + ", " + std::string(word));
+        largest.check(setup, setup.surrogate.name + ", " + kind.name + ", " + std::string(word), 15);
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, CudaLearnerOfSurrogate, testing::ValuesIn(registered_surrogates()), [](const auto& info) {
+  std::string name = info.param.name;
+  std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+  return name;
+});
 
 TEST(CudaLearner, IsNearTheCpuForEveryShapeOfGipo) {
   GIPO_NEEDS_A_CARD();
@@ -177,7 +167,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryShapeOfGipo) {
   for (const auto& [kernel, kernel_word] : kWords<TrustKernel>) {
     for (const auto& [pull_back, word] : kWords<PullBack>) {
       for (const double growth : {0.0, 0.5}) {
-        LearnerSetup setup = setup_for(kinds()[2], {.hidden = {32}});
+        LearnerSetup setup = setup_for(action_kind("gaussian"), {.hidden = {32}});
         setup.surrogate.kernel = kernel;
         setup.surrogate.pull_back = pull_back;
         setup.surrogate.sigma_growth = growth;
@@ -198,7 +188,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryNetwork) {
           PolicyOptions policy{
               .hidden = {33, 65}, .critic_hidden = Widths{17}, .shared = shared, .activation = activation};
           policy.layer_norm = layer_norm;
-          LearnerSetup setup = setup_for(kinds()[4], policy, 130);
+          LearnerSetup setup = setup_for(action_kind("composed"), policy, 130);
           setup.model.privileged = privileged;
           setup.learner.proximal_coef = 0.1;
           largest.check(setup,
@@ -209,8 +199,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryNetwork) {
       }
     }
   }
-  largest.check(setup_for({"wide", ActionSpace::discrete(200), DistributionChoice::kAuto}, {.hidden = {300, 520}}, 700),
-                "large", 10);
+  largest.check(setup_for({"wide", ActionSpace::discrete(200)}, {.hidden = {300, 520}}, 700), "large", 10);
 }
 
 TEST(CudaLearner, IsNearTheCpuForEveryAdvantageAndTerm) {
@@ -219,7 +208,7 @@ TEST(CudaLearner, IsNearTheCpuForEveryAdvantageAndTerm) {
   for (const auto& [mode, word] : kWords<AdvantageMode>) {
     for (const bool normalise : {false, true}) {
       for (const std::int64_t every : {1, 3}) {
-        LearnerSetup setup = setup_for(kinds()[2], {.hidden = {32, 32}});
+        LearnerSetup setup = setup_for(action_kind("gaussian"), {.hidden = {32, 32}});
         setup.advantage.mode = mode;
         setup.advantage.normalise = normalise;
         setup.learner.policy_every = every;
@@ -242,39 +231,42 @@ std::string bytes(const Learner& learner) {
 
 TEST(CudaLearner, TheSameBatchesGiveTheSameBytesAlsoAfterSaveAndLoad) {
   GIPO_NEEDS_A_CARD();
-  PolicyOptions policy{.hidden = {64, 64}, .shared = 1};
-  policy.layer_norm = true;
-  LearnerSetup setup = setup_for(kinds()[4], policy, 512);
-  setup.learner.backend = "cuda";
-  setup.learner.proximal_coef = 0.1;
-  setup.surrogate.centre = Centre::kProximal;
-  ThreadPool pool(1);
-  const auto one = make_learner(setup, RandomStream(3), pool), other = make_learner(setup, RandomStream(3), pool);
-  const auto third = make_learner(setup, RandomStream(4), pool);
-  const Batch batch = batch_for(setup);
-  for (int i = 0; i < 200; ++i) {
-    one->update(batch, {0, i % 10 == 0});
-    other->stage(batch);  // and nothing waited for
-    other->begin_update({0, i % 10 == 0});
-    if (i != 99) continue;
-    const std::string saved = bytes(*one);
-    ByteReader in(saved);
-    third->load(in);
-    EXPECT_EQ(bytes(*third), saved);
+  for (const bool in_one_launch : {true, false}) {
+    PolicyOptions policy{.hidden = {64, 64}, .shared = in_one_launch ? 0 : 1};
+    policy.layer_norm = !in_one_launch;
+    LearnerSetup setup = setup_for(action_kind("composed"), policy, kTwin ? 128 : 512);
+    setup.learner.backend = "cuda";
+    setup.learner.proximal_coef = 0.1;
+    setup.surrogate.centre = Centre::kProximal;
+    ThreadPool pool(1);
+    const auto one = make_learner(setup, RandomStream(3), pool), other = make_learner(setup, RandomStream(3), pool);
+    const auto third = make_learner(setup, RandomStream(4), pool);
+    const Batch batch = batch_for(setup);
+    constexpr int kUpdates = kTwin ? 4 : 200;
+    for (int i = 0; i < kUpdates; ++i) {
+      one->update(batch, {0, i % 10 == 0});
+      other->stage(batch);  // and nothing waited for
+      other->begin_update({0, i % 10 == 0});
+      if (i != kUpdates / 2 - 1) continue;
+      const std::string saved = bytes(*one);
+      ByteReader in(saved);
+      third->load(in);
+      EXPECT_EQ(bytes(*third), saved);
+    }
+    for (int i = kUpdates / 2; i < kUpdates; ++i) third->update(batch, {0, i % 10 == 0});
+    EXPECT_EQ(bytes(*one), bytes(*other));
+    EXPECT_EQ(bytes(*one), bytes(*third));
+    Weights weights[2];
+    one->copy_weights(weights[0]);
+    third->copy_weights(weights[1]);
+    EXPECT_EQ(weights[0].policy, weights[1].policy);
+    EXPECT_EQ(weights[0].critic, weights[1].critic);
   }
-  for (int i = 100; i < 200; ++i) third->update(batch, {0, i % 10 == 0});
-  EXPECT_EQ(bytes(*one), bytes(*other));
-  EXPECT_EQ(bytes(*one), bytes(*third));
-  Weights weights[2];
-  one->copy_weights(weights[0]);
-  third->copy_weights(weights[1]);
-  EXPECT_EQ(weights[0].policy, weights[1].policy);
-  EXPECT_EQ(weights[0].critic, weights[1].critic);
 }
 
 TEST(CudaLearner, TheCpuGoesOnFromItsStateAndItFromTheCpus) {
   GIPO_NEEDS_A_CARD();
-  LearnerSetup setup = setup_for(kinds()[0], {.hidden = {64, 64}}, 256);
+  LearnerSetup setup = setup_for(action_kind("categorical"), {.hidden = {64, 64}}, 256);
   setup.learner.products = ProductKind::kFloat;
   ThreadPool pool(1);
   const Batch batch = batch_for(setup);
@@ -305,7 +297,7 @@ TEST(CudaLearner, TheCpuGoesOnFromItsStateAndItFromTheCpus) {
 
 TEST(CudaLearner, FiguresAndDiagnosticsAreThoseOfTheCpu) {
   GIPO_NEEDS_A_CARD();
-  for (const Kind& kind : kinds()) {
+  for (const ActionKind& kind : action_kinds()) {
     LearnerSetup setup = setup_for(kind, {.hidden = {32, 32}});
     setup.learner.products = ProductKind::kFloat;
     setup.learner.proximal_coef = 0.1;
@@ -331,18 +323,40 @@ TEST(CudaLearner, FiguresAndDiagnosticsAreThoseOfTheCpu) {
   }
 }
 
+TEST(CudaLearner, InferenceIsThatOfTheCpu) {
+  GIPO_NEEDS_A_CARD();
+  for (const Activation activation : {Activation::kTanh, Activation::kRelu}) {
+    const ModelSpec model =
+        made_up_setup(7, ActionSpace::discrete(5), {.hidden = {33, 64}, .activation = activation}, kTestRows).model;
+    const Weights weights = initial_weights(model, RandomStream(1));
+    for (const std::size_t rows : {1, 20, 3000}) {
+      if (kTwin && rows != 20) continue;
+      std::vector<float> seen(rows * 7), found(rows * 5);
+      RandomStream random(2);
+      for (float& v : seen) v = static_cast<float>(random.normal());
+      Mlp<float> cpu(mlp_shapes(model).policy, rows);
+      const float* const wanted = cpu.forward(weights.policy, seen.data(), rows);
+      for (const auto& [kind, word] : kWords<ProductKind>) {
+        card_inference(model, weights, seen, kind, found);
+        const double bound = kind == ProductKind::kTf32 ? 1e-2 : 1e-5;
+        for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], wanted[i], bound) << word << ' ' << i;
+      }
+    }
+  }
+}
+
 // libtorch's networks, with a CNN, with shared layers and with a memory, against the same on the processor.
 TEST(CudaLearner, OfLibtorchIsNearTheCpuAndGoesOnFromItsState) {
   if (torch_cuda_devices().empty()) GTEST_SKIP() << "libtorch has no CUDA device here";
   std::vector<std::pair<std::string, LearnerSetup>> cases = {{"nature", made_up_images(64)}};
   for (const std::int64_t shared : {0, 1}) {
     PolicyOptions policy{.hidden = {32, 32}, .shared = shared};
-    cases.emplace_back("vectors", setup_for(kinds()[4], policy, 64));
+    cases.emplace_back("vectors", setup_for(action_kind("composed"), policy, 64));
     for (const auto& [memory, word] : kWords<Memory>) {
       if (memory == Memory::kNone) continue;
       policy.memory = memory;
       policy.burn_in = 3;
-      cases.emplace_back(word, setup_for(kinds()[0], policy, 64));
+      cases.emplace_back(word, setup_for(action_kind("categorical"), policy, 64));
     }
   }
   for (auto& [name, setup] : cases) {
@@ -396,7 +410,7 @@ TEST(CudaLearner, OfLibtorchIsNearTheCpuAndGoesOnFromItsState) {
 
 TEST(CudaLearner, AnUpdateThatIsNotFiniteIsSkippedAndTooManyEndByName) {
   GIPO_NEEDS_A_CARD();
-  LearnerSetup setup = setup_for(kinds()[2], {.hidden = {32, 32}});
+  LearnerSetup setup = setup_for(action_kind("gaussian"), {.hidden = {32, 32}});
   setup.learner.backend = "cuda";
   setup.learner.max_bad_updates = 3;
   ThreadPool pool(1);

@@ -6,11 +6,31 @@
 
 namespace gipo::cuda {
 
+// together: all blocks are on the card at once, so that they may wait for each other.
+// early: begins before the launch that it follows has ended, for which the kernel waits itself.
+enum class LaunchKind { kPlain, kTogether, kEarly };
+
+template <class... Parameters>
+void launch_as(LaunchKind kind, void (*kernel)(Parameters...), int blocks, int threads, std::size_t shared,
+               cudaStream_t stream, const char* what, const Parameters&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = kind == LaunchKind::kTogether ? cudaLaunchAttributeCooperative
+                                               : cudaLaunchAttributeProgrammaticStreamSerialization;
+  (kind == LaunchKind::kTogether ? attribute.val.cooperative : attribute.val.programmaticStreamSerializationAllowed) =
+      1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = kind == LaunchKind::kPlain ? 0 : 1;
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), what);
+}
 template <class... Parameters>
 void launch(void (*kernel)(Parameters...), int blocks, int threads, std::size_t shared, cudaStream_t stream,
             const char* what, const Parameters&... arguments) {
-  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared, stream>>>(arguments...);
-  check(cudaGetLastError(), what);
+  launch_as(LaunchKind::kPlain, kernel, blocks, threads, shared, stream, what, arguments...);
 }
 
 // One of the few entries of an array among a kernel's parameters: the one that this block belongs to. Chosen with places

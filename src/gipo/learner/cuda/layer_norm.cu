@@ -1,6 +1,6 @@
+#include "gipo/kernels/reduce.cuh"
 #include "gipo/learner/cuda/launch.cuh"
 #include "gipo/learner/cuda/layer_norm.h"
-#include "gipo/kernels/reduce.cuh"
 
 namespace gipo::cuda {
 namespace {

@@ -1,335 +1,168 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "gipo/kernels/reduce.cuh"
-#include "gipo/learner/batch_figures.h"
 #include "gipo/learner/cuda/launch.cuh"
 #include "gipo/learner/cuda/loss.h"
-#include "gipo/policy/distribution_terms.h"
+#include "gipo/learner/cuda/loss_rows.cuh"
+#include "gipo/learner/cuda/ptx.cuh"
 
 namespace gipo::cuda {
 namespace {
 
 constexpr int kRowThreads = 256, kRowWarps = kRowThreads / 32;
-constexpr int kMostLossThreads = 1024;
-constexpr int kAtOnce = 8;  // loads that do not wait for each other
-
-// A head of n choices by a whole warp; every lane gets the result. NaN is lost in the maximum, and not in the sum.
-__device__ float log_sum_exp_of(const float* logits, const std::uint8_t* mask, int n) {
-  float top = -HUGE_VALF;
-#pragma unroll 8
-  for (int k = threadIdx.x % 32; k < n; k += 32) {
-    if (valid_choice(mask, k)) top = larger_of(top, logits[k]);
-  }
-  top = warp_max(top);
-  float sum = 0;
-#pragma unroll 8
-  for (int k = threadIdx.x % 32; k < n; k += 32) {
-    if (valid_choice(mask, k)) sum += std::exp(logits[k] - top);
-  }
-  return top + std::log(warp_sum(sum));
-}
-
-__device__ GaussianTerms<float> gaussian_of(const float* outputs, const float* log_std, const Head& head) {
-  const float s = log_std[head.extra];
-  return {outputs[head.output], s, std::exp(-s)};
-}
+constexpr int kStretchThreads = 128, kStretchWarps = kStretchThreads / 32, kChunk = 128, kStoredPiece = 64;
+constexpr int kBoundThreads = 1024;
 
 // One warp for each row: its distribution, log-probs and ratios.
 __global__ void __launch_bounds__(kRowThreads)
     evaluate_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o) {
-  const int row = blockIdx.x * kRowWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  let_next_launch_begin();
+  wait_for_launch_before();
+  const int row = blockIdx.x * kRowWarps + threadIdx.x / 32;
   if (row >= o.n) return;
-  const float* outputs = a.outputs + static_cast<std::size_t>(row) * o.outputs;
-  const bool average = o.centred || o.proximal;
-  const float* other = average ? a.average_outputs + static_cast<std::size_t>(row) * o.outputs : nullptr;
-  const std::uint8_t* mask = a.mask ? a.mask + static_cast<std::size_t>(row) * o.mask_size : nullptr;
-  float entropy = 0, kl = 0, joint = 0, ratio = 0, to_average = 0, to_policy = 0;
-  const int parts = o.dims / o.ratios;  // of a ratio
-  for (int e = 0; e < o.extras; ++e) entropy += gaussian_entropy(a.log_std[e]);
-  for (int d = 0; d < o.dims; ++d) {
-    const Head head = a.heads[d];
-    const std::size_t at = static_cast<std::size_t>(row) * o.dims + d;
-    const float action = a.action[at];
-    float log_prob, average_log_prob = 0;
-    if (head.choices > 0) {
-      const std::uint8_t* valid = mask ? mask + head.mask : nullptr;
-      const float* logits = outputs + head.output;
-      const float* average_logits = average ? other + head.output : nullptr;
-      const float norm = log_sum_exp_of(logits, valid, head.choices);
-      const float average_norm = average ? log_sum_exp_of(average_logits, valid, head.choices) : 0;
-      float sum = 0, divergence = 0;
-#pragma unroll 8
-      for (int k = lane; k < head.choices; k += 32) {
-        const ChoiceTerms<float> c = choice_terms(logits[k], valid_choice(valid, k), norm);
-        sum -= c.p * c.log_p;
-        if (!o.proximal) continue;
-        const ChoiceTerms<float> q = choice_terms(average_logits[k], valid_choice(valid, k), average_norm);
-        divergence = add_categorical_kl(divergence, &q.p, &q.log_p, &c.log_p, 1);
-      }
-      const float head_entropy = warp_sum(sum);
-      entropy += head_entropy;
-      if (o.proximal) kl += warp_sum(divergence);
-      const int chosen = static_cast<int>(action);
-      log_prob = choice_terms(logits[chosen], valid_choice(valid, chosen), norm).log_p;
-      if (average) {
-        average_log_prob = choice_terms(average_logits[chosen], valid_choice(valid, chosen), average_norm).log_p;
-      }
-      if (lane == 0) {
-        a.norm[at] = norm;
-        a.head_entropy[at] = head_entropy;
-        if (average) a.average_norm[at] = average_norm;
-      }
-    } else {
-      const GaussianTerms<float> pi = gaussian_of(outputs, a.log_std, head);
-      log_prob = gaussian_log_prob(pi, action);
-      if (average) {
-        const GaussianTerms<float> q = gaussian_of(other, a.average_log_std, head);
-        average_log_prob = gaussian_log_prob(q, action);
-        if (o.proximal) kl += gaussian_kl(q, pi);
-      }
-    }
-    const float behaviour = a.behaviour[at], log_ratio = log_prob - behaviour;
-    joint += log_ratio;
-    const bool begins = d % parts == 0;
-    ratio = begins ? log_ratio : ratio + log_ratio;
-    to_average = begins ? average_log_prob - behaviour : to_average + (average_log_prob - behaviour);
-    to_policy = begins ? log_prob - average_log_prob : to_policy + (log_prob - average_log_prob);
-    if ((d + 1) % parts != 0 || lane != 0) continue;
-    const std::size_t j = static_cast<std::size_t>(row) * o.ratios + d / parts;
-    a.ratio[j] = ratio;
-    if (!o.centred) continue;
-    a.trust[j] = to_policy;
-    a.importance[j] = importance_weight(to_average, o.importance_max);
-  }
-  if (lane != 0) return;
-  a.joint[row] = joint;
-  a.entropy[row] = entropy;
-  if (o.proximal) a.proximal[row] = kl;
+  const std::size_t begin = static_cast<std::size_t>(row) * o.outputs;
+  evaluate_row(a, o, row, a.outputs + begin, a.average_outputs ? a.average_outputs + begin : nullptr);
 }
 
-// What the recursions read one step after the other, and what they make: in shared memory where there is room.
-struct Steps {
-  const float *reward, *value, *joint;  // [N]
-  float *advantage, *target;            // [N]
-};
+// What the pieces of a batch are summed up separately for: BatchSums, and then these.
+enum { kAdvantageSquares = batch_sums::kCount, kTargetSquares, kLargest, kAllSums };
+static_assert(kAllSums == kPieceSums);
 
-// The recursion over one stretch, from its end.
-__device__ void stretch_advantages(const LossArrays& a, const LossOptions& o, int which, const Steps& steps) {
-  const CardStretch s = a.stretches[which];
-  const float after = s.terminated ? 0.0f : a.values[o.n + which];
-  // Some steps are read at once: what is written must not hold the next reads back.
-  const auto each = [&](auto&& step) {
-    for (int last = s.begin + s.length - 1; last >= s.begin; last -= kAtOnce) {
-      float reward[kAtOnce], value[kAtOnce], joint[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        const int t = max(last - k, s.begin);
-        reward[k] = steps.reward[t];
-        value[k] = steps.value[t];
-        joint[k] = steps.joint[t];
+__device__ int pieces_of(const LossArrays& a, const LossOptions& o) {
+  return o.advantages == Advantages::kStored ? (o.n + kStoredPiece - 1) / kStoredPiece : a.header->stretches;
+}
+
+// One warp for each stretch, or for some samples where advantages were stored. The steps of a stretch are brought to
+// shared memory by all lanes, from its end, and one lane goes through them.
+__global__ void __launch_bounds__(kStretchThreads)
+    advantage_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o) {
+  __shared__ float room[kStretchWarps][6][kChunk];
+  let_next_launch_begin();
+  wait_for_launch_before();
+  if (blockIdx.x == gridDim.x - 1) {
+    if (threadIdx.x < 5) a.powers[threadIdx.x] = step_power(o, *a.state, threadIdx.x);
+    return;
+  }
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, piece = blockIdx.x * kStretchWarps + warp;
+  if (piece >= pieces_of(a, o)) return;
+  float(&mine)[6][kChunk] = room[warp];
+  const Steps steps{mine[0], mine[1], mine[2], mine[3], mine[4], mine[5]};
+  double sums[kAllSums] = {};
+  float largest = 0;
+  const auto go_through = [&](const CardStretch& s, auto&& chunk) {
+    for (int end = s.length; end > 0; end -= kChunk) {
+      const int begin = max(0, end - kChunk), first = s.begin + begin;
+      chunk(first, end - begin);
+      __syncwarp();
+      for (int i = lane; i < end - begin; i += 32) {
+        const float advantage = steps.advantage[i], target = steps.target[i], value = mine[1][i];
+        a.advantage[first + i] = advantage;
+        a.target[first + i] = target;
+        a.d_value[first + i] = o.value_scale * (value - target);
+        BatchSums sample = {};
+        add_figures(a, o, first + i, advantage, target, value, sample);
+        for (int k = 0; k < batch_sums::kCount; ++k) sums[k] += sample[k];
+        sums[kAdvantageSquares] += static_cast<double>(advantage) * static_cast<double>(advantage);
+        sums[kTargetSquares] += static_cast<double>(target) * static_cast<double>(target);
+        largest = larger_of(largest, std::fabs(advantage));
       }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        if (last - k < s.begin) break;
-        const AdvantageTerm<float> term = step(reward[k], value[k], joint[k]);
-        steps.advantage[last - k] = term.advantage;
-        steps.target[last - k] = term.target;
-      }
+      __syncwarp();
     }
   };
-  if (o.advantages == Advantages::kGae) {
-    GaeNext<float> next{after};
-    each([&](float reward, float value, float) {
-      return gae_step(reward, value, o.limits.gamma, o.limits.lambda, next);
+  if (o.advantages == Advantages::kStored) {
+    const int begin = piece * kStoredPiece;
+    go_through({begin, min(kStoredPiece, o.n - begin), 0}, [&](int first, int count) {
+      for (int i = lane; i < count; i += 32) {
+        mine[1][i] = a.values[first + i];
+        mine[4][i] = a.stored_advantage[first + i];
+        mine[5][i] = a.stored_target[first + i];
+      }
     });
   } else {
-    VtraceNext<float> next{after, after};
-    each([&](float reward, float value, float joint) { return vtrace_step(reward, value, joint, o.limits, next); });
-  }
-}
-
-// What AdamW and the average divide by, worked out while others are at the advantages.
-__device__ void step_powers(const LossArrays& a, const LossOptions& o, int which) {
-  const auto steps = static_cast<double>((which < 2 || which == 4 ? a.state->policy_steps : a.state->critic_steps) + 1);
-  const double base = which == 4 ? o.average_decay : which % 2 == 0 ? o.beta1 : o.beta2;
-  a.powers[which] = pow(base, which == 4 ? steps + 1 : steps);
-}
-
-// The surrogate of every ratio and d loss / d log pi: -m A, and that of KL(mu || pi) = E_mu[log mu - log pi]. Returns this
-// thread's share of the sum of losses. `room`: shared, for sums.
-__device__ double surrogate_losses(const LossArrays& a, const LossOptions& o, const float* advantages, double* room) {
-  const int dims = o.ratios, parts = o.dims / dims, m = o.n * dims;
-  const float* log_ratio = o.centred ? a.trust : a.ratio;
-  const float inverse_size = 1.0f / static_cast<float>(o.n);
-  double sum = 0;
-  const auto each = [&](auto&& functor_at) {
-    for (int j = threadIdx.x; j < m; j += blockDim.x) {
-      const float advantage = advantages[j / dims];
-      SurrogateTerm<float> term = surrogate_term(functor_at(j), log_ratio[j], advantage);
-      if (o.centred) {
-        term.multiplier *= a.importance[j];
-        term.loss *= a.importance[j];
-      }
-      a.ratio_advantage[j] = advantage;
-      a.multiplier[j] = term.multiplier;
-      const float d = -(term.multiplier * advantage + o.kl_coef) * inverse_size;
-      for (int k = 0; k < parts; ++k) a.d_log_prob[j * parts + k] = d;
-      sum += term.loss;
-    }
-  };
-  visit_surrogate(o.surrogate, [&](const auto& functor) {
-    using Functor = std::remove_cvref_t<decltype(functor)>;
-    if constexpr (std::is_same_v<Functor, SecondMoment>) {
-      const SecondMomentTerm of_batch{largest_bound<float>([&](float bound) {
-        double sums[2] = {};
-        for (int j = threadIdx.x; j < m; j += blockDim.x) {
-          const float size = std::fabs(clamped_log_ratio(log_ratio[j]));
-          if (!(size <= bound)) continue;
-          sums[0] += static_cast<double>(size) * static_cast<double>(size);
-          sums[1] += 1;
+    const CardStretch s = a.stretches[piece];
+    const float after = s.terminated ? 0.0f : a.values[o.n + piece];
+    const auto by = [&](auto next) {
+      go_through(s, [&](int first, int count) {
+        for (int i = lane; i < count; i += 32) {
+          mine[0][i] = a.reward[first + i];
+          mine[1][i] = a.values[first + i];
+          if (o.advantages == Advantages::kGae) continue;
+          const VtraceWeights<float> weights = vtrace_weights(a.joint[first + i], o.limits);
+          mine[2][i] = weights.rho;
+          mine[3][i] = weights.trace;
         }
-        block_sums(sums, room);
-        return sums[0] <= functor.most * sums[1];
-      })};
-      each([&](int) { return of_batch; });
-    } else if constexpr (requires { functor.at(0.0); }) {
-      each([&](int j) { return functor.at(a.gap[j / dims]); });
+        __syncwarp();
+        if (lane == 0) recursion(o, 0, count, steps, next);
+      });
+    };
+    if (o.advantages == Advantages::kGae) {
+      by(GaeNext<float>{after});
     } else {
-      each([&](int) { return functor; });
+      by(VtraceNext<float>{after, after});
     }
-  });
-  return sum;
+  }
+  sums[kLargest] = warp_max(largest);
+#pragma unroll
+  for (int k = 0; k < kAllSums; ++k) {
+    const double sum = k == kLargest ? sums[k] : warp_sum(sums[k]);
+    if (lane == 0) a.pieces[static_cast<std::size_t>(k) * o.n + piece] = sum;
+  }
 }
 
-// One block: advantages, multipliers, and the figures that are sums over the batch. `stage`: whether the steps have room
-// in shared memory.
-__global__ void __launch_bounds__(kMostLossThreads)
-    loss_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o, bool stage) {
-  extern __shared__ float staged[];
-  __shared__ double room[33 * 10];
-  const int n = o.n, tid = threadIdx.x, threads = blockDim.x;
-  Steps steps{a.reward, a.values, a.joint, a.advantage, a.target};
-  if (stage) {
-    for (int i = tid; i < n; i += threads) {
-      staged[i] = a.reward[i];
-      staged[n + i] = a.values[i];
-      staged[2 * n + i] = a.joint[i];
-    }
-    steps = {staged, staged + n, staged + 2 * n, staged + 3 * n, staged + 4 * n};
-    __syncthreads();
-  }
-  if (const int lane = tid - (threads - 32); lane >= 0 && lane < 5) step_powers(a, o, lane);
-  if (o.advantages == Advantages::kStored) {
-    for (int i = tid; i < n; i += threads) {
-      steps.advantage[i] = a.stored_advantage[i];
-      steps.target[i] = a.stored_target[i];
-    }
-  } else {
-    const int stretches = a.header->stretches;
-    for (int w = tid; w < stretches; w += threads) stretch_advantages(a, o, w, steps);
-  }
-  __syncthreads();
-
-  // Sums first, and what needs their means after.
-  using namespace batch_sums;
-  BatchSums sums = {};
-  float largest = 0;
-  for (int i = tid; i < n; i += threads) {
-    const float advantage = steps.advantage[i], target = steps.target[i], value = steps.value[i];
-    add_sample(sums, advantage, target, value);
-    largest = larger_of(largest, std::fabs(advantage));
-    a.d_value[i] = o.value_scale * (value - target);
-    if (!o.ratios_due) continue;
-    sums[kEntropy] += a.entropy[i];
-    if (o.proximal) sums[kProximal] += a.proximal[i];
-  }
-  const int dims = o.ratios, m = n * dims;
-  if (o.ratios_due && o.centred) {
-    for (int j = tid; j < m; j += threads) {
-      sums[kImportance] += a.importance[j];
-      sums[kCut] += a.importance[j] >= o.importance_max ? 1.0 : 0.0;
-    }
-  }
-  block_sums(sums, room);
-  largest = block_max(largest, reinterpret_cast<float*>(room));
-  const double mean = sums[kAdvantage] / n, target_mean = sums[kTarget] / n;
-  double squares[2] = {};
-  for (int i = tid; i < n; i += threads) {
-    const double d = steps.advantage[i] - mean, t = steps.target[i] - target_mean;
-    squares[0] += d * d;
-    squares[1] += t * t;
-  }
-  block_sums(squares, room);
-  const double deviation = std::sqrt(squares[0] / n);
-  if (o.normalise) {
-    const double factor = normalising_factor(deviation, largest);
-    for (int i = tid; i < n; i += threads) steps.advantage[i] = normalised(steps.advantage[i], mean, factor);
-  }
-  __syncthreads();
-
-  double losses[1] = {};
-  if (o.ratios_due) {
-    losses[0] = surrogate_losses(a, o, steps.advantage, room);
-    block_sums(losses, room);
-  }
-  if (tid != 0) return;
-  Figures f{};
-  f.policy_loss = losses[0] / m * dims;  // dimensions are summed and samples averaged
-  fill_figures(f, sums, deviation, squares[1], largest, n, m, o.ratios_due && o.centred);
-  *a.figures = f;
+__global__ void __launch_bounds__(kBoundThreads)
+    bound_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o, double most) {
+  __shared__ double room[kBoundThreads / 32 * 2];
+  const float bound = second_moment_bound(a, o, most, room);
+  if (threadIdx.x == 0) *a.bound = bound;
 }
 
-// One warp for each row, kRowsPerBlock rows to a block: derivatives by the outputs and by the log standard deviations.
+// kRowsPerBlock rows to a block, a warp for each: multipliers, derivatives by the outputs and by the log standard
+// deviations. The last block computes the figures of the batch.
 __global__ void __launch_bounds__(kRowThreads)
     output_gradient_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o) {
-  extern __shared__ float d_log_std[];  // [kRowsPerBlock, extras]
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const float inverse_size = 1.0f / static_cast<float>(o.n);
-  const float entropy_coef = static_cast<float>(a.header->entropy_coef) * inverse_size,
-              kl_coef = o.proximal_coef * inverse_size;
-  for (int within_block = warp; within_block < kRowsPerBlock; within_block += kRowWarps) {
-    const int row = blockIdx.x * kRowsPerBlock + within_block;
-    if (row >= o.n) {
-      for (int e = lane; e < o.extras; e += 32) d_log_std[within_block * o.extras + e] = 0;
-      continue;
-    }
+  __shared__ double room[kRowWarps * batch_sums::kCount];
+  auto* const d_log_std = shared_memory<float>();  // [kRowsPerBlock, extras]
+  let_next_launch_begin();
+  wait_for_launch_before();
+  const int pieces = pieces_of(a, o);
+  const auto piece_sum = [&](int which) {
+    double sum = 0;
+    for (int i = threadIdx.x; i < pieces; i += kRowThreads) sum += a.pieces[static_cast<std::size_t>(which) * o.n + i];
+    return sum;
+  };
+  float largest = 0;
+  for (int i = threadIdx.x; i < pieces; i += kRowThreads) {
+    largest = larger_of(largest, static_cast<float>(a.pieces[static_cast<std::size_t>(kLargest) * o.n + i]));
+  }
+  double of_advantages[2] = {piece_sum(batch_sums::kAdvantage), piece_sum(kAdvantageSquares)};
+  const Moments moments = moments_of(0.0, of_advantages, largest, o.n, room);
+  if (blockIdx.x == gridDim.x - 1) {
+    BatchSums sums;
+    for (int k = 0; k < batch_sums::kCount; ++k) sums[k] = piece_sum(k);
+    block_sums(sums, room);
+    double of_targets[2] = {piece_sum(batch_sums::kTarget), piece_sum(kTargetSquares)};
+    const double squares = moments_of(0.0, of_targets, 0, o.n, room).squares;
+    if (threadIdx.x == 0) *a.figures = figures_of(o, sums, moments, squares);
+    return;
+  }
+  const double factor = o.normalise ? normalising_factor(moments.deviation, moments.largest) : 0;
+  const auto advantage_of = [&](int row) {
+    return o.normalise ? normalised(a.advantage[row], moments.mean, factor) : a.advantage[row];
+  };
+  const int first = blockIdx.x * kRowsPerBlock, end = min(first + kRowsPerBlock, o.n);
+  double losses[1] = {surrogate_losses(a, o, first, end, advantage_of, [&](double) { return *a.bound; })};
+  block_sums(losses, room);
+  if (threadIdx.x == 0) a.losses[blockIdx.x] = losses[0];
+  if (!o.gradient_due) return;
+  for (int row = first + static_cast<int>(threadIdx.x) / 32; row < end; row += kRowWarps) {
     const std::size_t begin = static_cast<std::size_t>(row) * o.outputs;
-    const float* outputs = a.outputs + begin;
-    const float* other = o.proximal ? a.average_outputs + begin : nullptr;
-    const std::uint8_t* mask = a.mask ? a.mask + static_cast<std::size_t>(row) * o.mask_size : nullptr;
-    for (int d = 0; d < o.dims; ++d) {
-      const Head head = a.heads[d];
-      const std::size_t at = static_cast<std::size_t>(row) * o.dims + d;
-      const float action = a.action[at], d_log_prob = a.d_log_prob[at];
-      if (head.choices > 0) {
-        const std::uint8_t* valid = mask ? mask + head.mask : nullptr;
-        const float norm = a.norm[at], entropy = a.head_entropy[at];
-        const int chosen = static_cast<int>(action);
-#pragma unroll 4
-        for (int k = lane; k < head.choices; k += 32) {
-          const bool is_valid = valid_choice(valid, k);
-          const ChoiceTerms<float> c = choice_terms(outputs[head.output + k], is_valid, norm);
-          float g = choice_gradient(c, d_log_prob, entropy_coef, entropy);
-          if (other) {
-            g += kl_coef * (c.p - choice_terms(other[head.output + k], is_valid, a.average_norm[at]).p);
-          }
-          if (k == chosen) g += d_log_prob;
-          a.d_outputs[begin + head.output + k] = is_valid ? g : 0.0f;
-        }
-      } else if (lane == 0) {
-        const GaussianTerms<float> pi = gaussian_of(outputs, a.log_std, head);
-        GaussianGradient<float> g = gaussian_gradient(pi, action, d_log_prob, entropy_coef);
-        if (other) add_gaussian_kl(gaussian_of(other, a.average_log_std, head), pi, kl_coef, g);
-        a.d_outputs[begin + head.output] = g.mean;
-        d_log_std[within_block * o.extras + head.extra] = g.log_std;
-      }
-    }
+    output_gradient_row(a, o, row, a.outputs + begin, a.average_outputs ? a.average_outputs + begin : nullptr,
+                        a.d_outputs + begin, d_log_std + (row - first) * o.extras);
   }
   __syncthreads();
   for (int e = threadIdx.x; e < o.extras; e += kRowThreads) {
     float sum = 0;
-    for (int r = 0; r < kRowsPerBlock; ++r) sum += d_log_std[r * o.extras + e];
+    for (int r = 0; r < end - first; ++r) sum += d_log_std[r * o.extras + e];
     a.d_log_std[static_cast<std::size_t>(blockIdx.x) * o.extras + e] = sum;
   }
 }
@@ -342,37 +175,40 @@ __global__ void surrogate_kernel(Functor functor, const float4* log_ratio, const
                                  std::size_t size) {
   const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= size) return;
-  const float4 x = log_ratio[i], y = advantage[i];
-  multiplier[i] = {surrogate_term(functor, x.x, y.x).multiplier, surrogate_term(functor, x.y, y.y).multiplier,
-                   surrogate_term(functor, x.z, y.z).multiplier, surrogate_term(functor, x.w, y.w).multiplier};
+  const float4 x = __ldcs(log_ratio + i), y = __ldcs(advantage + i);
+  __stcs(multiplier + i, {surrogate_term(functor, x.x, y.x).multiplier, surrogate_term(functor, x.y, y.y).multiplier,
+                          surrogate_term(functor, x.z, y.z).multiplier, surrogate_term(functor, x.w, y.w).multiplier});
 }
 
 }  // namespace
 
 void prepare_loss() {
-  for (const auto kernel :
-       {reinterpret_cast<const void*>(loss_kernel), reinterpret_cast<const void*>(output_gradient_kernel)}) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared)),
-          "shared memory");
-  }
+  check(cudaFuncSetAttribute(output_gradient_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(kMostShared)),
+        "shared memory");
 }
 
 void evaluate_rows(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream) {
-  launch(evaluate_kernel, (options.n + kRowWarps - 1) / kRowWarps, kRowThreads, 0, stream, "the distributions", arrays,
-         options);
+  launch_as(LaunchKind::kEarly, evaluate_kernel, (options.n + kRowWarps - 1) / kRowWarps, kRowThreads, 0, stream,
+            "the distributions", arrays, options);
 }
 
-void compute_loss(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream) {
-  const std::size_t bytes = 5 * sizeof(float) * static_cast<std::size_t>(options.n);
-  const bool stage = bytes <= kMostShared;
-  // As many threads as there is work for: sums over a block cost by its warps.
-  const int threads = std::clamp((options.n + 31) / 32 * 32, 128, kMostLossThreads);
-  launch(loss_kernel, 1, threads, stage ? bytes : 0, stream, "the loss", arrays, options, stage);
+void compute_advantages(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream) {
+  launch_as(LaunchKind::kEarly, advantage_kernel, (options.n + kStretchWarps - 1) / kStretchWarps + 1, kStretchThreads,
+            0, stream, "the advantages", arrays, options);
+  visit_surrogate(options.surrogate, [&](const auto& functor) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(functor)>, SecondMoment>) {
+      if (options.ratios_due) {
+        launch(bound_kernel, 1, kBoundThreads, 0, stream, "a bound", arrays, options, double{functor.most});
+      }
+    }
+  });
 }
 
 void output_gradient(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream) {
-  launch(output_gradient_kernel, row_blocks(options.n), kRowThreads, log_std_bytes(options), stream,
-         "the derivatives by outputs", arrays, options);
+  const int blocks = options.ratios_due ? row_blocks(options.n) : 0;
+  launch_as(LaunchKind::kEarly, output_gradient_kernel, blocks + 1, kRowThreads, log_std_bytes(options), stream,
+            "the derivatives by outputs", arrays, options);
 }
 
 void surrogate_over(const SurrogateChoice& choice, const float* log_ratio, const float* advantage, float* multiplier,
@@ -381,12 +217,11 @@ void surrogate_over(const SurrogateChoice& choice, const float* log_ratio, const
     using Functor = std::remove_cvref_t<decltype(functor)>;
     if constexpr (std::is_same_v<Functor, GipoTerm<GaussianWeight, PullBack::kDamped>> ||
                   std::is_same_v<Functor, ClippedRatioTerm> || std::is_same_v<Functor, SapoTerm>) {
-      surrogate_kernel<<<static_cast<unsigned>((size / 4 + 255) / 256), 256, 0, stream>>>(
-          functor, reinterpret_cast<const float4*>(log_ratio), reinterpret_cast<const float4*>(advantage),
-          reinterpret_cast<float4*>(multiplier), size / 4);
+      launch(surrogate_kernel<Functor>, static_cast<int>((size / 4 + 255) / 256), 256, 0, stream, "the surrogate",
+             Functor(functor), reinterpret_cast<const float4*>(log_ratio), reinterpret_cast<const float4*>(advantage),
+             reinterpret_cast<float4*>(multiplier), size / 4);
     }
   });
-  check(cudaGetLastError(), "the surrogate");
 }
 
 }  // namespace gipo::cuda

@@ -54,13 +54,16 @@ struct LossArrays {
   float *norm, *head_entropy, *average_norm;  // [N, D]
   float *entropy, *proximal, *joint;          // [N]
   float *ratio, *trust, *importance;          // [M]
-  float *advantage, *target;                  // [N] where they do not fit into shared memory
+  float *advantage, *target;                  // [N]
   float *ratio_advantage, *multiplier;        // [M]
   float* d_log_prob;                          // [N, D]
   float* d_value;                             // [N]
   float* d_outputs;                           // [N, outputs]
   float* d_log_std;                           // [blocks of rows, extras]
-  Figures* figures;
+  double* pieces;                             // [kPieceSums, N] sums over stretches, or over some samples
+  double* losses;                             // [blocks of rows] sums of the policy's
+  float* bound;                               // of a surrogate that looks at the whole batch
+  Figures* figures;                           // but for the policy's loss and the norms
   const StepState* state;
   double* powers;  // [5] of beta1 and beta2 for the policy and for the critic, and of what the average keeps
 };
@@ -69,7 +72,7 @@ struct LossOptions {
   int n, dims, outputs, extras, mask_size;
   int ratios;  // of each action
   bool centred, proximal, normalise;
-  bool ratios_due;  // whether the policy's side is computed
+  bool ratios_due, gradient_due;  // whether the policy's ratios are computed, and its gradient
   Advantages advantages;
   VtraceLimits<float> limits;
   SurrogateChoice surrogate;
@@ -77,11 +80,13 @@ struct LossOptions {
   float importance_max, kl_coef, proximal_coef, value_scale;  // the last: 2 value_coef / N
 };
 
-inline constexpr int kRowsPerBlock = 32;  // of d_log_std
+inline constexpr int kPieceSums = 12;
+inline constexpr int kRowsPerBlock = 8;  // of d_log_std and losses
 inline int row_blocks(int rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
 
 void evaluate_rows(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream);
-void compute_loss(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream);
+void compute_advantages(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream);
+// Multipliers and derivatives, and the figures, also where none of the former are due.
 void output_gradient(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream);
 void prepare_loss();  // once, before all others
 

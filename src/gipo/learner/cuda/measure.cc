@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "gipo/learner/cuda/inference.h"
 #include "gipo/learner/cuda/loss.h"
 #include "gipo/learner/cuda/memory.h"
-#include "gipo/learner/cuda/network.h"
 #include "gipo/learner/cuda_learner.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/policy/mlp_policy.h"
@@ -62,30 +62,24 @@ SurrogateSeconds card_surrogate(const SurrogateOptions& options, std::size_t sam
   return seconds;
 }
 
-double card_inference(const ModelSpec& model, const Weights& weights, std::size_t rows, ProductKind kind) {
-  cuda::prepare_products();
+double card_inference(const ModelSpec& model, const Weights& weights, std::span<const float> seen, ProductKind kind,
+                      std::span<float> found) {
   const MlpShape shape = mlp_shapes(model).policy;
+  const std::size_t rows = seen.size() / shape.input;
+  const cuda::CardArray<float> parameters(weights.policy.size()), observations(seen.size()), outputs(found.size());
+  const auto copy = [](void* to, const void* from, std::size_t floats, cudaMemcpyKind direction) {
+    cuda::check(cudaMemcpy(to, from, floats * sizeof(float), direction), "a copy");
+  };
+  copy(parameters.data(), weights.policy.data(), weights.policy.size(), cudaMemcpyHostToDevice);
+  copy(observations.data(), seen.data(), seen.size(), cudaMemcpyHostToDevice);
   const auto n = static_cast<int>(rows);
-  const cuda::Network network(shape, n, 0);
-  const cuda::CardArray<float> parameters(weights.policy.size()), observations(rows * shape.input);
-  cuda::check(cudaMemcpy(parameters.data(), weights.policy.data(), weights.policy.size() * sizeof(float),
-                         cudaMemcpyHostToDevice),
-              "a copy");
-  std::vector<float> seen(rows * shape.input);
-  RandomStream random(1);
-  for (float& v : seen) v = static_cast<float>(random.normal());
-  cuda::check(cudaMemcpy(observations.data(), seen.data(), seen.size() * sizeof(float), cudaMemcpyHostToDevice),
-              "a copy");
+  const cuda::Inference all{cuda::small_network(shape, cuda::inference_rows_per_block(n)), parameters.data(),
+                            observations.data(), outputs.data(), n};
+  cuda::prepare_inference(all.network, kind);
   const cuda::Stream stream;
-  cuda::Graph graph;
-  graph.begin(stream);
-  for (int layer = 0; layer < network.layers(); ++layer) {
-    const float* x = layer > 0 ? network.output(layer - 1) : observations.data();
-    const int ldx = layer > 0 ? network.stride(layer - 1) : static_cast<int>(shape.input);
-    cuda::run_products(cuda::launch_of({network.forward(layer, parameters.data(), x, ldx, n, nullptr)}), kind, stream);
-  }
-  graph.end(stream);
-  return cuda::median_seconds(stream, 100, [&] { graph.run(stream); });
+  const double seconds = cuda::median_seconds(stream, 100, [&] { cuda::run_inference(all, kind, stream); });
+  copy(found.data(), outputs.data(), found.size(), cudaMemcpyDeviceToHost);
+  return seconds;
 }
 
 std::string card_name() {

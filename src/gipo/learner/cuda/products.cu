@@ -4,30 +4,14 @@
 #include "gipo/learner/cuda/launch.cuh"
 #include "gipo/learner/cuda/memory.h"
 #include "gipo/learner/cuda/products.h"
+#include "gipo/learner/cuda/tensor.cuh"
 
 namespace gipo::cuda {
 namespace {
 
-constexpr int kThreads = 128, kDepth = 32, kStages = 3;  // a stage: so much of k
+constexpr int kThreads = 256, kHalfThreads = kThreads / 2, kDepth = 64, kStages = 3;  // a stage: so much of k
 constexpr int kSmallTile = 32, kLargeTile = 64;
 constexpr int kEnoughBlocks = 100;
-
-// Begins a copy to shared memory of so many bytes, the first `valid` of them from there, the rest zeros. The header of
-// CUDA has a switch over the latter, which is most of a kernel's code.
-template <int kBytes>
-__device__ inline void begin_copy(float* to, const float* from, int valid) {
-  const auto place = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(valid));
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place), "l"(from), "r"(valid));
-  }
-}
-__device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int kLeft>
-__device__ inline void wait_for_groups() {  // but the last kLeft
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
 
 // A tile of an operand in shared memory, kTile rows or columns of c by kDepth of k, as it lies in memory: with k inside
 // or outside. The padding spreads what a warp reads over the banks.
@@ -73,99 +57,70 @@ __device__ inline bool is_wide(const float* from, int ld) {
   return ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
 }
 
-__device__ inline std::uint32_t as_tf32(float x) {
-  std::uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return bits;
-}
-
-// A factor for the tensor cores: its first ten bits, and with kParts = 2 the next ones.
-template <int kParts>
-struct Factor {
-  std::uint32_t parts[kParts];
-  __device__ void set(float x) {
-    parts[0] = as_tf32(x);
-    if constexpr (kParts == 2) parts[1] = as_tf32(x - __uint_as_float(parts[0]));
-  }
-};
-
-template <int kParts>
-__device__ inline void multiply_add(float* sums, const Factor<kParts> (&x)[4], int part_x, const Factor<kParts> (&y)[2],
-                                    int part_y) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(x[0].parts[part_x]), "r"(x[1].parts[part_x]), "r"(x[2].parts[part_x]), "r"(x[3].parts[part_x]),
-        "r"(y[0].parts[part_y]), "r"(y[1].parts[part_y]));
-}
-
-// The share of a tile of c that a warp has: on the tensor cores, blocks of 16 x 8.
+// The sums of a tile that a thread has. The block's halves have the same places, and every other eight of k.
+// On the tensor cores: each of four warps has a quarter of the tile, in blocks of 16 x 8.
 template <int kTile, int kParts>
 struct TensorSums {
   static constexpr int kHalf = kTile / 2, kRows = kHalf / 16, kColumns = kHalf / 8;
   float sums[kRows][kColumns][4] = {};
 
   template <class TileA, class TileB>
-  __device__ void add(const float* a, const float* b) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, place = lane % 4;
+  __device__ void add(const float* a, const float* b, int k) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = lane / 4, place = lane % 4;
     const int m0 = warp / 2 * kHalf + group, n0 = warp % 2 * kHalf + group;
+    Factors<kParts, 4> x[kRows];
+    Factors<kParts, 2> y[kColumns];
 #pragma unroll
-    for (int k = 0; k < kDepth; k += 8) {
-      Factor<kParts> x[kRows][4], y[kColumns][2];
+    for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        x[i][0].set(TileA::at(a, m0 + 16 * i, k + place));
-        x[i][1].set(TileA::at(a, m0 + 16 * i + 8, k + place));
-        x[i][2].set(TileA::at(a, m0 + 16 * i, k + place + 4));
-        x[i][3].set(TileA::at(a, m0 + 16 * i + 8, k + place + 4));
-      }
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j) {
-        y[j][0].set(TileB::at(b, n0 + 8 * j, k + place));
-        y[j][1].set(TileB::at(b, n0 + 8 * j, k + place + 4));
-      }
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) {
-          if constexpr (kParts == 2) {  // the small products first
-            multiply_add(sums[i][j], x[i], 1, y[j], 0);
-            multiply_add(sums[i][j], x[i], 0, y[j], 1);
-          }
-          multiply_add(sums[i][j], x[i], 0, y[j], 0);
-        }
-      }
+      for (int q = 0; q < 4; ++q) x[i].set(q, TileA::at(a, m0 + 16 * i + q % 2 * 8, k + place + q / 2 * 4));
     }
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+#pragma unroll
+      for (int q = 0; q < 2; ++q) y[j].set(q, TileB::at(b, n0 + 8 * j, k + place + q * 4));
+    }
+    const auto each_pair = [&](int part_x, int part_y) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) multiply_add(sums[i][j], x[i].parts[part_x], y[j].parts[part_y]);
+      }
+    };
+    if constexpr (kParts == 2) {  // the small products first
+      each_pair(1, 0);
+      each_pair(0, 1);
+    }
+    each_pair(0, 0);
   }
 
   // f(row, column, value) for each, within the tile.
   template <class F>
   __device__ void each(F&& f) const {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int m0 = warp / 2 * kHalf + lane / 4, n0 = warp % 2 * kHalf + lane % 4 * 2;
+    const int warp = threadIdx.x / 32 % 4;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
-#pragma unroll
-        for (int q = 0; q < 4; ++q) f(m0 + 16 * i + q / 2 * 8, n0 + 8 * j + q % 2, sums[i][j][q]);
+        each_sum(sums[i][j], [&](int row, int column, float value) {
+          f(warp / 2 * kHalf + 16 * i + row, warp % 2 * kHalf + 8 * j + column, value);
+        });
       }
     }
   }
 };
 
-// The same in float, for each thread.
+// The same in float.
 template <int kTile>
 struct FloatSums {
   static constexpr int kRows = kTile / 8, kColumns = kTile / 16;
   float sums[kRows][kColumns] = {};
 
   template <class TileA, class TileB>
-  __device__ void add(const float* a, const float* b) {
-    const int m0 = threadIdx.x / 16, n0 = threadIdx.x % 16;
+  __device__ void add(const float* a, const float* b, int first_k) {
+    const int m0 = threadIdx.x % kHalfThreads / 16, n0 = threadIdx.x % 16;
 #pragma unroll 4
-    for (int k = 0; k < kDepth; ++k) {
+    for (int k = first_k; k < first_k + 8; ++k) {
       float x[kRows], y[kColumns];
 #pragma unroll
       for (int i = 0; i < kRows; ++i) x[i] = TileA::at(a, m0 + 8 * i, k);
@@ -181,7 +136,7 @@ struct FloatSums {
 
   template <class F>
   __device__ void each(F&& f) const {
-    const int m0 = threadIdx.x / 16, n0 = threadIdx.x % 16;
+    const int m0 = threadIdx.x % kHalfThreads / 16, n0 = threadIdx.x % 16;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
@@ -190,20 +145,21 @@ struct FloatSums {
   }
 };
 
-__device__ inline float activated(float x, Activation activation) {
-  if (activation == Activation::kTanh) return tanhf(x);
-  if (activation == Activation::kRelu) return x < 0.0f ? 0.0f : x;  // NaN stays NaN
-  return x;
-}
-__device__ inline float times_slope(float x, float output, Activation activation) {
-  if (activation == Activation::kTanh) return x * (1.0f - output * output);
-  if (activation == Activation::kRelu) return output > 0.0f ? x : 0.0f;
-  return x;
-}
-
 template <int kTile>
 constexpr int stage_floats() {
   return 2 * std::max(Tile<kTile, true>::kFloats, Tile<kTile, false>::kFloats);
+}
+
+__device__ inline void read_four(float (&to)[4], const float* from, int left, bool wide) {
+  if (wide) {
+    const float4 v = *reinterpret_cast<const float4*>(from);
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    return;
+  }
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    if (q < left) to[q] = from[q];
+  }
 }
 
 template <int kTile, class Sums, class TileA, class TileB>
@@ -221,8 +177,19 @@ __device__ void product_tile(const Product& p, int limit, int m0, int n0, int sp
     end_group();
   };
 
+  // The four columns of c, and some rows, that this thread writes at the end.
+  constexpr int kGroups = kTile / 4, kRowsAtOnce = kThreads / kGroups, kWritten = kTile / kRowsAtOnce;
+  const int column = threadIdx.x % kGroups * 4, n = n0 + column, left = min(4, p.n - n);
+  float bias[4] = {};
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    if (p.bias && q < left) bias[q] = p.bias[n + q];
+  }
+
   Sums sums;
-  const bool sum_a = p.sums && n0 == 0 && threadIdx.x < kTile;
+  const int half = threadIdx.x / kHalfThreads;
+  const bool sum_a = p.sums && n0 == 0;
+  constexpr int kShares = kThreads / kTile;  // of k in the sums of a
   float sum_of_a = 0;
   // Code that runs a few times must be short: it comes from memory, too.
 #pragma unroll 1
@@ -233,36 +200,60 @@ __device__ void product_tile(const Product& p, int limit, int m0, int n0, int sp
     __syncthreads();
     load(i + kStages - 1);
     const float *a = stage(i - begin), *b = a + stage_floats<kTile>() / 2;
-    sums.template add<TileA, TileB>(a, b);
+    const int depth = min(kDepth, p.k - i * kDepth);
+#pragma unroll 2
+    for (int k = 8 * half; k < depth; k += 16) sums.template add<TileA, TileB>(a, b, k);
     if (sum_a) {
 #pragma unroll 8
-      for (int k = 0; k < kDepth; ++k) sum_of_a += TileA::at(a, threadIdx.x, k);
+      for (int k = threadIdx.x / kTile; k < kDepth; k += kShares) sum_of_a += TileA::at(a, threadIdx.x % kTile, k);
     }
   }
 
-  const std::size_t part = split * p.split_stride;
-  if (sum_a && m0 + static_cast<int>(threadIdx.x) < limit) p.sums[part + m0 + threadIdx.x] = sum_of_a;
-
-  // Through shared memory, so that neighbours write neighbours, and activations stand in the code once.
+  // The halves together, through shared memory, so that neighbours write neighbours.
   constexpr int kRowStride = kTile + 4;
+  float* const shares = shared + kTile * kRowStride;
+  wait_for_groups<0>();
   __syncthreads();
-  sums.each([&](int row, int column, float value) { shared[row * kRowStride + column] = value; });
+  if (half == 1) sums.each([&](int row, int column, float value) { shared[row * kRowStride + column] = value; });
+  if (sum_a) shares[threadIdx.x] = sum_of_a;
   __syncthreads();
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) {
-    const int m = m0 + i / kTile, n = n0 + i % kTile;
-    if (m >= limit || n >= p.n) continue;
-    float value = shared[i / kTile * kRowStride + i % kTile];
-    if (p.bias) value += p.bias[n];
-    value = p.below ? times_slope(value, p.below[static_cast<std::size_t>(m) * p.ld_below + n], p.activation)
-                    : activated(value, p.activation);
-    p.c[part + static_cast<std::size_t>(m) * p.ldc + n] = value;
+  if (half == 0) sums.each([&](int row, int column, float value) { shared[row * kRowStride + column] += value; });
+  const std::size_t part = split * p.split_stride;
+  if (sum_a && threadIdx.x < kTile && m0 + static_cast<int>(threadIdx.x) < limit) {
+    float sum = 0;
+    for (int k = 0; k < kShares; ++k) sum += shares[k * kTile + threadIdx.x];
+    p.sums[part + m0 + threadIdx.x] = sum;
+  }
+  __syncthreads();
+  float* const c = p.c + part;
+  const bool wide = left == 4 && is_wide(c + n, p.ldc), wide_below = left == 4 && is_wide(p.below + n, p.ld_below);
+  for (int i = 0; i < kWritten; ++i) {
+    const int row = static_cast<int>(threadIdx.x) / kGroups + i * kRowsAtOnce, m = m0 + row;
+    if (m >= limit || left <= 0) break;
+    float value[4], below[4] = {};
+    if (p.below) read_four(below, p.below + static_cast<std::size_t>(m) * p.ld_below + n, left, wide_below);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const float sum = shared[row * kRowStride + column + q] + bias[q];
+      value[q] = p.below ? times_slope(sum, below[q], p.activation) : activated(sum, p.activation);
+    }
+    float* const to = c + static_cast<std::size_t>(m) * p.ldc + n;
+    if (wide) {
+      *reinterpret_cast<float4*>(to) = {value[0], value[1], value[2], value[3]};
+    } else {
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        if (q < left) to[q] = value[q];
+      }
+    }
   }
 }
 
 template <int kTile, class Sums>
-__global__ void __launch_bounds__(kThreads) products_kernel(const __grid_constant__ ProductLaunch launch) {
-  extern __shared__ __align__(16) float shared[];
+__global__ void __launch_bounds__(kThreads, 2) products_kernel(const __grid_constant__ ProductLaunch launch) {
+  auto* const shared = shared_memory<float>();
+  let_next_launch_begin();
+  wait_for_launch_before();
   int block;
   const auto p = entry_of_block<Product, kMostProducts>(launch.products, launch.first_block, block);
   const int limit = p.rows ? min(*p.rows, p.m) : p.m;
@@ -288,8 +279,8 @@ int blocks_of(const Product& p, int tile) { return tiles_of(p.m, tile) * tiles_o
 
 template <int kTile, class Sums>
 void run(const ProductLaunch& all, cudaStream_t stream) {
-  launch(products_kernel<kTile, Sums>, all.first_block[all.count], kThreads, shared_bytes<kTile>(), stream, "a product",
-         all);
+  launch_as(LaunchKind::kEarly, products_kernel<kTile, Sums>, all.first_block[all.count], kThreads,
+            shared_bytes<kTile>(), stream, "a product", all);
 }
 
 template <int kTile, class Sums>

@@ -38,6 +38,7 @@ struct StepOptions {
   int policy_size, network_size, size;  // of the policy, of it without log standard deviations, of all
   bool policy_due, keeps_average;
   double beta1, beta2, epsilon, weight_decay, max_norm, average_decay;
+  double loss_scale;      // of the sum of losses
   std::int64_t most_bad;  // after so many in a row that were not finite nothing changes any more
 };
 
@@ -56,7 +57,9 @@ struct StepArrays {
   unsigned* finished;  // blocks that are; zero between updates
   float *gradient, *parameters, *first, *second, *average;
   const Figures* figures;
-  const double* powers;  // as the loss made them
+  const double* losses;  // as the loss made them
+  int loss_count;
+  const double* powers;
   StepState* state;
   StepConstants* constants;
   StepReport* report;  // of the host

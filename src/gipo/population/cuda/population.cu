@@ -1,6 +1,7 @@
 // The card's side of a population: one block of threads for each run.
-#include "gipo/learner/cuda/launch.cuh"
 #include "gipo/kernels/reduce.cuh"
+#include "gipo/learner/cuda/launch.cuh"
+#include "gipo/learner/cuda/ptx.cuh"
 #include "gipo/population/advance.h"
 #include "gipo/population/cuda/population.h"
 
@@ -24,9 +25,8 @@ struct Block {
 // The whole of a kernel: f(block, run) for the run of this block.
 template <bool kSpread, class F>
 __device__ void with_run(const CardPopulation& all, const F& f) {
-  extern __shared__ float4 shared[];
   __shared__ double room[(kMostThreads / 32 + 1) * 10];
-  __shared__ alignas(16) char spec_room[sizeof(RunSpec)];
+  alignas(16) __shared__ char spec_room[sizeof(RunSpec)];
   RunSpec& spec = *reinterpret_cast<RunSpec*>(spec_room);
   Block block{room};
   const int which = all.runs[blockIdx.x];
@@ -43,7 +43,7 @@ __device__ void with_run(const CardPopulation& all, const F& f) {
     carve_asked(spec, memory, asked);
     carve_told(spec, memory, told);
   }
-  Carver work(reinterpret_cast<char*>(shared));
+  Carver work(cuda::shared_memory<char>());
   f(block, Run{spec, memory, carve_workspace<kSpread>(spec, memory, block.size(), work)});
 }
 
