@@ -271,7 +271,8 @@ TEST(Surrogate, OnlyClippingSurrogatesClipToZero) {
 }
 
 TEST(Surrogate, ListedOptionsAreThoseOfTheGroup) {
-  std::set<std::string> read = {"name", "ratio", "centre", "importance_max"}, group;  // these choose it and feed it
+  std::set<std::string> read = {"name", "ratio", "ratio_group", "centre", "importance_max"},
+                        group;  // choose it, feed it
   for (const SurrogateInfo& info : registered_surrogates()) {
     EXPECT_FALSE(info.summary.empty());
     read.insert(info.options.begin(), info.options.end());
