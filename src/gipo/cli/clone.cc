@@ -92,6 +92,7 @@ int clone(const CloneArguments& a) {
                     plan.run_dir));
   }
 
+  listen_for_signals();
   // Beside the run folder, which is made once the demonstrations are known to be good.
   const TemporaryFile converted(fmt::format("{}.{}.{}", plan.run_dir, ::getpid(), kConverted));
   if (!is_native(a.data)) {
@@ -100,10 +101,10 @@ int clone(const CloneArguments& a) {
     const int failed = run_python("gipo.demonstrations", {"convert", a.data, converted.path}, task_json(plan));
     if (failed != 0) return failed;
   }
+  if (stop_flag()) return kInterrupted;
   auto demonstrations =
       std::make_unique<Demonstrations>(is_native(a.data) ? a.data : converted.path, plan.demonstration_use());
 
-  listen_for_signals();
   if (a.overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
   if (!is_native(a.data)) fs::rename(converted.path, demonstrations_of(plan));
