@@ -9,11 +9,11 @@
 #include <cstdio>
 #include <limits>
 
+#include "gipo/bench/made_up_kinds.h"
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/io/bytes.h"
 #include "gipo/learner/check_learner.h"
-#include "gipo/learner/test_setups.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/policy/mlp_policy.h"
 #include "gipo/policy/torch_policy.h"
