@@ -16,8 +16,8 @@ from gipo import demonstrations
 from gipo.robot_tasks import Bins
 from gipo.runs import UserMistake
 
-CLONE = {"env.id": "CartPole-v1", "policy.hidden": "[32]", "learner.updates": 400, "learner.policy_lr": 0.003, "learner.batch_size": 128,
-         "eval.episodes": 10, "log.tensorboard": "false", "clone.every_updates": 100}  # fmt: skip
+CLONE = {"env.id": "CartPole-v1", "policy.hidden": "[32]", "learner.updates": 1200, "learner.policy_lr": 0.003, "learner.schedule": "linear", "learner.batch_size": 128,
+         "eval.episodes": 10, "log.tensorboard": "false", "clone.every_updates": 300}  # fmt: skip
 
 
 def balance(observation):
@@ -59,7 +59,7 @@ def test_a_script_is_imitated(gipo, cart_pole, tmp_path):
     assert summary(run)["eval_return"]["mean"] >= 475
     assert summary(run)["clone"] == str(cart_pole)
     lines = json_lines(run / "metrics.jsonl")
-    assert [line["update"] for line in lines] == [100, 200, 300, 400]
+    assert [line["update"] for line in lines] == [300, 600, 900, 1200]
     assert lines[-1]["heldout_accuracy"] > 0.9 and lines[-1]["learned_accuracy"] > 0.9
     assert lines[-1]["heldout_log_likelihood"] > lines[0]["heldout_log_likelihood"] > np.log(0.5)
     # Everything that takes a run takes this one.

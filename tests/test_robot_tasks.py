@@ -4,6 +4,8 @@ import importlib.util
 import io
 import json
 import pickle
+import subprocess
+import sys
 import zipfile
 
 import gymnasium.utils.env_checker
@@ -192,3 +194,25 @@ def test_meta_world_with_a_camera_repeats_itself():
     assert all((a == b).all() for a, b in zip(once[0], again[0])) and once[1] == again[1]
     assert any((a != b).any() for a, b in zip(once[0], other[0]))
     assert once[0][0].std() > 10  # it shows something
+
+
+TWICE = """
+from gipo import robot_tasks
+both = robot_tasks.make("metaworld-pixels", "drawer-close-v3+door-open-v3", {"size": 32, "drawing": "fast"})
+alone = robot_tasks.make("metaworld-pixels", "door-open-v3", {"size": 32, "drawing": "fast"})
+first = alone.reset(seed=5)[0]["image"].copy()
+tasks, images = set(), []
+for seed in range(6):
+    images.append(both.reset(seed=seed)[0]["image"].copy())
+    tasks.add(both.now)
+again = alone.reset(seed=5)[0]["image"]
+repeated = [(both.reset(seed=seed)[0]["image"] == image).all() for seed, image in enumerate(images)]
+print(len(tasks), (again == first).all(), all(repeated))
+"""
+
+
+def test_tasks_and_environments_of_a_process_draw_their_own_pixels():
+    if importlib.util.find_spec("metaworld") is None:
+        pytest.skip("the package metaworld is not installed: scripts/setup.sh --metaworld")
+    ended = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, cwd=ROOT / "python")
+    assert ended.stdout.split() == ["2", "True", "True"], ended.stderr

@@ -1,6 +1,7 @@
 """The backend torch: encoders of images and choices, from training to other programs. Needs a build with GIPO_TORCH."""
 
 import json
+import runpy
 import subprocess
 import sys
 import time
@@ -149,3 +150,24 @@ def test_pictures_are_cloned(gipo, with_torch, tmp_path):
         done = gipo("clone", tmp_path / "catch.hdf5", "--quiet", "--name", name, *settings(CATCH | options))
         assert done.returncode == 0, done.stderr
         assert summary(tmp_path / "runs" / name)["eval_return"]["mean"] > 0.7
+
+
+def test_a_large_model_is_cloned_and_goes_on_with_the_same_bytes(gipo, with_torch, tmp_path):
+    from test_vla_train import BANDIT, TOLD
+
+    env = runpy.run_path(str(TOLD))["Told"]()
+    data = tmp_path / "told.hdf5"
+    library.record_demonstrations(data, env, lambda _: np.array([60 + 140 * (env.word == 0), 60 + 140 * (env.side == 0)]), episodes=200)
+
+    def clone(name, updates):
+        options = {"learner.policy_lr": 3e-3, "learner.batch_size": 64, "clone.every_updates": 30, "clone.measured_steps": 64}
+        done = gipo("clone", data, "--quiet", "--name", name, "--updates", updates, *settings(BANDIT | options))
+        assert done.returncode == 0, done.stderr
+        return tmp_path / "runs" / name
+
+    whole_run, in_two = clone("whole", 120), clone("two", 60)
+    resumed = gipo("resume", in_two, "--updates", 120, "--quiet")
+    assert resumed.returncode == 0, resumed.stderr
+    assert summary(whole_run)["eval_return"]["success_rate"] > 0.9
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert (whole_run / name).read_bytes() == (in_two / name).read_bytes()

@@ -49,7 +49,7 @@ KINDS = {
 def test_killed_and_resumed_ends_with_the_same_bytes(gipo, with_torch, tmp_path, kind):  # noqa: F811
     """All data is collected before the first update: the state of environments in other processes cannot be saved."""
     options = BANDIT | {"learner.updates": 24, "checkpoint.every_updates": 5, "staleness.env_steps_per_update": 0.001,
-                        "staleness.warmup": 512} | KINDS[kind]  # fmt: skip
+                        "staleness.warmup": 512, "eval.every_updates": 9, "eval.episodes": 8} | KINDS[kind]  # fmt: skip
     begin = time.monotonic()
     whole(train(gipo, tmp_path, "alone", **options))
     longest = 0.8 * (time.monotonic() - begin)

@@ -464,7 +464,12 @@ class MetaWorld(RobotTask):
 
     def _seen(self, raw, draw=True):
         seen = {"state": raw[:4]}
-        return seen | {"image": self.tasks[self.now].render()[::-1]} if draw else seen
+        if not draw:
+            return seen
+        env = self.tasks[self.now]
+        if env.mujoco_renderer.viewer is not None:
+            env.mujoco_renderer.viewer.make_context_current()  # else tasks and environments show each other's pixels
+        return seen | {"image": env.render()[::-1]}
 
     def begin(self):
         names = list(self.tasks)

@@ -304,13 +304,24 @@ std::vector<ModelSpec> models() {
   return all;
 }
 
+// Two ratios of two dimensions each.
+std::vector<ModelSpec> grouped() {
+  ModelSpec m;
+  m.observation_size = 3;
+  m.fields = plain_fields(3);
+  m.distribution = {{3, 2, 3, 2}};
+  m.options.hidden = {8, 7};
+  return {m};
+}
+
 TEST(Gradient, MatchesFiniteDifferencesForEverySurrogateRatioDistributionAndLayer) {
   double worst = 0;
   int cases = 0;
   for (SurrogateOptions surrogate : surrogates()) {
     for (const auto& [ratio, word] : kWords<RatioOf>) {
       surrogate.ratio = ratio;
-      for (const ModelSpec& model : models()) {
+      surrogate.ratio_group = 2;
+      for (const ModelSpec& model : ratio == RatioOf::kGroup ? grouped() : models()) {
         // Where the ratio is taken about makes no difference to the layers: every second case, so that both meet all.
         surrogate.centre = cases % 2 == 0 ? Centre::kBehaviour : Centre::kProximal;
         const std::string label =

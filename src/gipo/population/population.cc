@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -36,7 +37,10 @@ class Group {
  public:
   Group(Engine& engine, std::span<const Plan* const> plans, std::span<const RunSpec> specs, std::size_t first,
         const PopulationHooks& hooks, ThreadPool& pool)
-      : engine_(engine), plans_(plans), specs_(specs), first_(first), hooks_(hooks), pool_(pool), runs_(plans.size()) {}
+      : engine_(engine), plans_(plans), specs_(specs), first_(first), hooks_(hooks), pool_(pool), runs_(plans.size()) {
+    for (std::size_t i = 0; i < runs_.size(); ++i) order_.push_back(i);
+    std::ranges::stable_sort(order_, std::ranges::greater(), [&](std::size_t i) { return specs[i].observation; });
+  }
 
   bool train() {
     const double start = hooks_.seconds();
@@ -54,7 +58,7 @@ class Group {
       if (interrupted()) return false;
       if (under_way) engine_.launch(kUpdates);
       // What was reported is written while the card goes on.
-      pool_.run(runs_.size(), [&](std::size_t i) { record(i, hooks_.seconds() - start); });
+      pool_.run(runs_.size(), [&](std::size_t k) { record(order_[k], hooks_.seconds() - start); });
       if (interrupted()) return false;
       for (std::size_t i = 0; i < runs_.size(); ++i) tell(i);
     }
@@ -123,6 +127,7 @@ class Group {
   int patience_ =
       0;  // signals that are let pass: one while the last evaluations are played, or all updates were for nothing
   std::vector<Kept> runs_;
+  std::vector<std::size_t> order_;  // of their numbers: those whose tasks are largest, and evaluated longest, first
 };
 
 }  // namespace

@@ -115,10 +115,17 @@ class Populations : public SmallRuns, public testing::Test {
       }
     }
     const Weights one = load_policy(dir_ / "cpu " + what).weights, other = load_policy(dir_ / "card " + what).weights;
-    for (const auto& [a, b] : {std::pair(&one.policy, &other.policy), std::pair(&one.critic, &other.critic)}) {
+    for (const auto& [a, b] :
+         {std::pair(&one.policy, &other.policy), std::pair(&one.critic, &other.critic),
+          std::pair(&one.scale.mean, &other.scale.mean), std::pair(&one.scale.inverse_std, &other.scale.inverse_std)}) {
       ASSERT_EQ(a->size(), b->size());
-      for (std::size_t k = 0; k < a->size(); ++k) ASSERT_NEAR((*a)[k], (*b)[k], 1e-3) << what << " parameter " << k;
+      for (std::size_t k = 0; k < a->size(); ++k)
+        ASSERT_NEAR((*a)[k], (*b)[k], 1e-3 * (1 + std::abs((*a)[k]))) << what << " parameter " << k;
     }
+    const double greedy = lines("cpu " + what, "evaluations.jsonl").back()["mean"];
+    EXPECT_NEAR(lines("card " + what, "evaluations.jsonl").back()["mean"].get<double>(), greedy,
+                0.05 * std::abs(greedy))
+        << what;
   }
 
   std::string failures_;

@@ -117,8 +117,9 @@ void check_plan(const Plan& plan) {
   const DistributionSpec& distribution = plan.model.distribution;
   refuse_if(distribution.dims() > 1 && distribution.kind() != DistributionKind::kGaussian,
             "policy.distribution = \"binned\" of several action dimensions", "gaussian");
-  refuse_if(distribution.dims() > 1 && c.surrogate.ratio != RatioOf::kJoint, "surrogate.ratio = \"dimension\"",
-            "joint");
+  refuse_if(distribution.dims() > 1 && c.surrogate.ratio != RatioOf::kJoint,
+            fmt::format("surrogate.ratio = \"{}\"", word_of(c.surrogate.ratio)), "joint");
+  refuse_if(plan.clones(), fmt::format("clone.data = \"{}\"", c.clone.data), "none");
   refuse_if(c.learner.backend != "cpu", fmt::format("learner.backend = \"{}\"", c.learner.backend),
             "cpu, whose results it has");
   refuse_if(c.run.mode != RunMode::kLockstep, "run.mode = \"async\"", "lockstep");
