@@ -63,6 +63,7 @@ class Planner {
     check_rewards();
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
     named(c_.learner.device == "cpu" ? "learner.precision" : "learner.device", [&] { check_device(c_.learner); });
+    named("learner.ranks", [&] { check_ranks(c_.learner); });
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     check_centre();
     if (c_.eval.target_return && c_.eval.every_updates == 0) {

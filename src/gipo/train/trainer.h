@@ -46,6 +46,7 @@ struct EvaluationNews {
 std::string opening(const Plan& plan);
 
 class Pacer;
+class RankGroup;
 class RemoteActors;
 
 // What the trainer needs from outside; it never prints and never reads the clock itself.
@@ -58,6 +59,7 @@ struct TrainerHooks {
   const std::atomic<bool>* stop = nullptr;                      // set by a signal: end soon, with a checkpoint
   const std::atomic<bool>* finish = nullptr;  // set by a hook: the update that was made is the last; ends as "stopped"
   RemoteActors* remote = nullptr;             // in place of actors of this process; async alone
+  std::shared_ptr<RankGroup> ranks = {};      // of which this process is the first, where learner.ranks is above 1
 };
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.
