@@ -112,8 +112,7 @@ class RankProcesses {
                                       {"WORLD_SIZE", std::to_string(ranks)},
                                       {"MASTER_ADDR", std::string("127.0.0.1")},
                                       {"MASTER_PORT", std::to_string(host_->port())},
-                                      {"TORCHELASTIC_USE_AGENT_STORE", std::string("True")},
-                                      {"TORCH_CPP_LOG_LEVEL", std::string("FATAL")}}) {
+                                      {"TORCHELASTIC_USE_AGENT_STORE", std::string("True")}}) {
       std::erase_if(all, [&](const std::string& e) { return e.starts_with(std::string(name) + "="); });
       all.push_back(fmt::format("{}={}", name, value));
     }

@@ -26,10 +26,10 @@ constexpr std::size_t kBlock = std::size_t{1} << 20;  // floats of each rank tha
 constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;
 constexpr std::size_t kFirst = 2048;  // bytes that a message begins with: its length, and all of it where it is short
 
-// gloo tells standard output how many ranks have connected.
+// gloo tells standard output how many ranks have connected, and libtorch standard error what it then throws.
 class Silence {
  public:
-  Silence() : before_(std::cout.rdbuf(nullptr)) {}
+  Silence() : before_(std::cout.rdbuf(nullptr)) { FLAGS_caffe2_log_level = c10::GLOG_FATAL; }
   ~Silence() { std::cout.rdbuf(before_); }
   Silence(const Silence&) = delete;
   Silence& operator=(const Silence&) = delete;
@@ -59,7 +59,6 @@ class GlooGroup final : public RankGroup {
     options->devices.push_back(!place.interface.empty() ? Gloo::createDeviceForInterface(place.interface)
                                : local                  ? Gloo::createDeviceForHostname("127.0.0.1")
                                                         : Gloo::createDefaultDevice());
-    const Silence silence;
     group_ = c10::make_intrusive<Gloo>(store, rank_, size_, options);
   }
 
@@ -183,6 +182,7 @@ class StoreHost final : public RankHost {
 }  // namespace
 
 std::shared_ptr<RankGroup> join_ranks(const RankPlace& place) {
+  const Silence silence;
   const milliseconds wait(static_cast<std::int64_t>(1000 * place.wait_seconds));
   const auto refuse = [&](const std::string& why) -> Error {
     return Error(fmt::format("MASTER_ADDR = \"{}\", MASTER_PORT = {}: {}", place.host, place.port, why));
