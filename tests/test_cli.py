@@ -185,7 +185,7 @@ def test_names_that_no_folder_can_have_are_refused_before_anything_is_created(gi
     assert gipo.entries() == []
 
 
-@pytest.mark.parametrize("command", [["train"], ["resume"], ["eval"], ["doctor"], ["aggregate"], ["suite"], ["tune"], ["report"],
+@pytest.mark.parametrize("command", [["train"], ["clone"], ["resume"], ["eval"], ["doctor"], ["aggregate"], ["suite"], ["tune"], ["report"],
                                      ["certify"], ["export", "run"]], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("path", ["deep/" * 1000, LONG], ids=["path", "name"])
 def test_paths_that_cannot_be_are_refused(gipo, command, path):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import json
 import pickle
 import zipfile
 
@@ -71,6 +72,61 @@ def test_the_instruction_is_bytes_of_utf_8():
         Counter(instruction_bytes=12).reset(seed=1)
 
 
+def test_the_instruction_is_tokens():
+    observation, _ = Counter(instruction_tokens=16).reset(seed=1)
+    tokens = observation["instruction"]
+    assert tokens.dtype == np.int32 and tokens[0] == 1 and list(tokens[14:]) == [-1, -1]
+    assert bytes((tokens[1:14] - 3).tolist()) == b"count to five"
+    with pytest.raises(robot_tasks.Mistake, match="has 14 tokens: wanted at most 13"):
+        Counter(instruction_tokens=13).reset(seed=1)
+
+
+def test_a_language_models_tokeniser_makes_the_prompt(tmp_path):
+    letters = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581"]
+    model = {"type": "BPE", "byte_fallback": True, "vocab": {piece: k for k, piece in enumerate(letters)}, "merges": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model, "normalizer": {"type": "Prepend", "prepend": "\u2581"}}))
+    observation, _ = Counter(instruction_tokens=80, tokeniser=str(tmp_path / "tokenizer.json")).reset(seed=1)
+    text = b" In: What action should the robot take to count to five?\nOut: "
+    assert observation["instruction"][: len(text) + 1].tolist() == [1, *(259 if byte == 32 else 3 + byte for byte in text)]
+    assert observation["instruction"][len(text) + 1] == -1
+    with pytest.raises(robot_tasks.Mistake, match="env.options.tokeniser is '/none'"):
+        Counter(instruction_tokens=80, tokeniser="/none")
+
+
+def test_bins_are_those_of_openvla():
+    """Its ids count down from 32000: bin b of 1 to 256 is id 32000 - b, choice 256 - b here."""
+    edges = np.linspace(-1, 1, 256)
+    centres = (edges[:-1] + edges[1:]) / 2
+    bins = robot_tasks.Bins(256, None, 2)
+    ids = np.arange(31744, 32000)
+    published = centres[np.clip(32000 - ids - 1, 0, 254)]
+    choices = np.stack([ids - 31744, ids - 31744], 1)
+    assert np.allclose(bins.actions(choices)[:, 0], published)
+    values = np.random.default_rng(1).uniform(-1, 1, (1000, 2))
+    assert np.abs(bins.actions(bins.choices(values)) - values).max() <= 1 / 255 + 1e-9
+    assert (bins.choices(bins.actions(choices[1:])) == choices[1:]).all()  # 0 and 1 mean the same
+
+
+def test_statistics_say_what_the_bins_mean(tmp_path):
+    path = tmp_path / "dataset_statistics.json"
+    path.write_text('{"libero_spatial": {"action": {"q01": [-0.5, 0], "q99": [1.5, 1], "mask": [true, false]}, "proprio": {}}}')
+    bins = robot_tasks.Bins(256, path, 2)
+    assert np.allclose(bins.actions([[255, 0], [0, 255]]), [[-0.5 + 1 / 255, -1], [1.5 - 1 / 255, 1]], atol=1e-6)
+    assert (bins.choices([[0.5, 1], [0.5, -1]])[:, 1] == [128, 0]).all()  # gripper: OpenVLA opens with 1, the robots with -1
+    with pytest.raises(robot_tasks.Mistake, match="wanted 3 numbers in q01"):
+        robot_tasks.Bins(256, path, 3)
+    with pytest.raises(robot_tasks.Mistake, match="wanted a JSON file with action.q01"):
+        robot_tasks.Bins(256, tmp_path / "none.json", 2)
+
+
+def test_a_chunk_of_choices():
+    env = Counter(chunk=4, action_bins=256)
+    assert env.action_space == gymnasium.spaces.MultiDiscrete([256] * 8)
+    env.reset(seed=1)
+    observation, *_ = env.step(np.tile([0, 200, 255, 0], 2))
+    assert (observation["state"] == 2).all()
+
+
 def test_instructions_are_read_from_names():
     name = "LIVING_ROOM_SCENE2_put_both_the_alphabet_soup_and_the_tomato_sauce_in_the_basket"
     assert robot_tasks.language_of(name) == "put both the alphabet soup and the tomato sauce in the basket"
@@ -102,6 +158,9 @@ def test_initial_states_are_read_and_nothing_else_is_executed(tmp_path):
     ({"size": 8}, "env.options.size is 8: wanted a whole number, 16 or more"),
     ({"chunk": 0}, "env.options.chunk is 0: wanted a whole number, 1 or more"),
     ({"chunk": 2.0}, "env.options.chunk is 2.0"),
+    ({"action_bins": 1}, "env.options.action_bins is 1: wanted 0, for numbers, or 2 or more"),
+    ({"statistics": "x.json"}, "env.options.statistics: wanted env.options.action_bins with it"),
+    ({"instruction_bytes": 20, "instruction_tokens": 20}, "wanted one of them"),
 ])  # fmt: skip
 def test_refuses(wrong, words):
     with pytest.raises(robot_tasks.Mistake, match=words):
@@ -109,7 +168,7 @@ def test_refuses(wrong, words):
 
 
 def test_refuses_an_option_that_is_none():
-    with pytest.raises(robot_tasks.Mistake, match="env.options.sizes: libero has no such option; it has data, size"):
+    with pytest.raises(robot_tasks.Mistake, match="env.options.sizes: libero has no such option; it has data, drawing"):
         robot_tasks.make("libero", "libero_spatial/0", {"sizes": 3})
 
 

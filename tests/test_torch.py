@@ -134,3 +134,18 @@ def test_catch_is_learned_from_pixels(gipo, with_torch, tmp_path):
                "eval.episodes": 20}  # fmt: skip
     run = gipo.train("catch", CATCH | options, timeout=600)
     assert summary(run)["eval_return"]["mean"] >= 0.9
+
+
+def test_pictures_are_cloned(gipo, with_torch, tmp_path):
+    """A script that catches every ball, imitated from images; with two frames the batches have those of the episode."""
+    sys.path.insert(0, str(PICTURES.parent))
+    from pictures import Catch
+
+    env = Catch()
+    library.record_demonstrations(tmp_path / "catch.hdf5", env, lambda _: int(np.sign(env.x - env.paddle)) + 1, episodes=150)
+    for name, frames in (("one", 1), ("two", 2)):
+        options = {"env.frame_stack": frames, "policy.encoder": "small", "learner.updates": 500, "learner.policy_lr": 0.003, "eval.episodes": 20,
+                   "learner.batch_size": 64, "clone.every_updates": 500}  # fmt: skip
+        done = gipo("clone", tmp_path / "catch.hdf5", "--quiet", "--name", name, *settings(CATCH | options))
+        assert done.returncode == 0, done.stderr
+        assert summary(tmp_path / "runs" / name)["eval_return"]["mean"] > 0.7

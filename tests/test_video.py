@@ -238,6 +238,11 @@ class Grey(gymnasium.Env):
         return np.full((21, 33, 3), 100 + 10 * self.at, np.uint8)
 
 
+class Told(Grey):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"instruction": "make it brighter, slowly"}
+
+
 class Blind(Grey):
     talks = False
 
@@ -274,6 +279,14 @@ def test_own_class(runs, drawn_py):
     below = video.frames[:, -20:, -20:].mean(axis=(1, 2, 3))
     assert below == pytest.approx([100 + 10 * step for step in range(8)], abs=4)
     assert found["drawn"][0]["return"] == pytest.approx(found["returns"][0], rel=1e-12)
+
+
+def test_an_instruction_stands_below(runs, drawn_py):
+    _, video = draw(runs, of_drawn(runs, "Told"), "told.mp4")
+    corner = video.frames[:, -18:, :60]
+    assert (corner.max(axis=(1, 2, 3)) > 200).all() and (corner.min(axis=(1, 2, 3)) < 80).all()  # light on dark, all along
+    below = video.frames[:, -20:, -20:].mean(axis=(1, 2, 3))
+    assert below == pytest.approx([100 + 10 * step for step in range(8)], abs=4)
 
 
 def test_task_that_does_not_repeat_itself_is_named(runs, drawn_py):

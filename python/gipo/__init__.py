@@ -19,13 +19,15 @@ _PUBLIC = {
     "gipo.training": ["train", "resume", "load", "export", "presets", "zoo", "Run", "Figures"],
     "gipo.policy": ["Policy"],
     "gipo.trainer": ["Trainer"],
+    "gipo.demonstrations": ["record_demonstrations"],
+    "gipo.tokeniser": ["Tokeniser", "openvla_prompt"],
     "gipo.evaluation": ["evaluate", "Evaluation"],
     "gipo.native": ["make_env", "make_vec"],
     "gipo.video": ["Video"],
     "gipo.objective": ["surrogate", "surrogates", "Surrogate", "gae", "vtrace", "normalise", "diagnostics", "certify"],
     "gipo.scores": ["iqm", "aggregate", "Estimate", "performance_profile", "probability_of_improvement"],
     "gipo.grid": ["grid_study", "grid_optimum"],
-    "gipo.large_model": ["LargeModel", "openvla_prompt", "unnormalise"],
+    "gipo.large_model": ["LargeModel", "unnormalise"],
     "gipo._core": ["ConfigError", "RunError", "version"],
 }
 _OPTIONAL = ["RemoteActor", "ray"]  # need packages that few have: gRPC, Ray

@@ -2,12 +2,12 @@ from gipo import ray as ray
 from gipo._core import ConfigError as ConfigError
 from gipo._core import RunError as RunError
 from gipo._core import version as version
+from gipo.demonstrations import record_demonstrations as record_demonstrations
 from gipo.evaluation import Evaluation as Evaluation
 from gipo.evaluation import evaluate as evaluate
 from gipo.grid import grid_optimum as grid_optimum
 from gipo.grid import grid_study as grid_study
 from gipo.large_model import LargeModel as LargeModel
-from gipo.large_model import openvla_prompt as openvla_prompt
 from gipo.large_model import unnormalise as unnormalise
 from gipo.native import make_env as make_env
 from gipo.native import make_vec as make_vec
@@ -25,6 +25,8 @@ from gipo.scores import aggregate as aggregate
 from gipo.scores import iqm as iqm
 from gipo.scores import performance_profile as performance_profile
 from gipo.scores import probability_of_improvement as probability_of_improvement
+from gipo.tokeniser import Tokeniser as Tokeniser
+from gipo.tokeniser import openvla_prompt as openvla_prompt
 from gipo.trainer import Trainer as Trainer
 from gipo.training import Figures as Figures
 from gipo.training import Run as Run

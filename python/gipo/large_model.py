@@ -16,11 +16,6 @@ CHOICES = 256
 _LAST_CENTRE = CHOICES - 2  # of 255 centres between 256 edges
 
 
-def openvla_prompt(instruction: str) -> str:
-    """The text that OpenVLA is asked with; its tokeniser's tokens of it are a prompt, the token that begins a text first."""
-    return f"In: What action should the robot take to {instruction.lower()}?\nOut:"
-
-
 def unnormalise(choices: ArrayLike, q01: ArrayLike, q99: ArrayLike, mask: ArrayLike | None = None) -> np.ndarray:
     """Actions in the units of a dataset, of choices [..., dims] in 0 to 255.
 

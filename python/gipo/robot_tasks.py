@@ -1,9 +1,10 @@
 """Robot tasks with cameras as environments of Gymnasium: LIBERO, Meta-World and robosuite. The gipo program carries this file
-and gives it to its workers, so it imports nothing of gipo: NumPy, Gymnasium and, when a task is made, its simulator.
+and gives it to its workers, so it imports nothing of gipo but tokeniser.py, whose text it
+carries in place of that line: NumPy, Gymnasium and, when a task is made, its simulator.
 
 An observation is a Dict: `image` and, where there is a second camera, `wrist_image`, of uint8, upright; `state`, what the
-robot feels of itself; and `instruction`, if asked for, as bytes of UTF-8 with zeros behind. docs/robot-tasks.md has the
-user's view.
+robot feels of itself; and `instruction`, if asked for, as bytes of UTF-8 with zeros behind, or as tokens. Actions are numbers,
+or choices among bins, the tokens that a vision-language-action model gives. docs/robot-tasks.md has the user's view.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import glob
 import importlib.util
 import inspect
 import io
+import json
 import logging
 import math
 import os
@@ -24,6 +26,8 @@ import zipfile
 
 import gymnasium
 import numpy as np
+
+from gipo.tokeniser import BYTES, Tokeniser
 
 Mistake = ValueError  # in a worker, the exception whose words need no traceback
 
@@ -66,27 +70,93 @@ def needs(package, setup):
         logging.disable(logging.NOTSET)
 
 
+def tokeniser_of(path):
+    try:
+        return Tokeniser(path, "env.options.tokeniser")
+    except ValueError as error:
+        raise Mistake(str(error)) from None
+
+
+class Bins:
+    """Actions as choices, as in OpenVLA: choice 0 is the largest of `count` - 1 centres between -1 and 1, and the last two are
+    the smallest. Statistics with quantiles q01 and q99 of each dimension, if given, say what -1 and 1 mean."""
+
+    def __init__(self, count, statistics, action_size):
+        edges = np.linspace(-1, 1, count)
+        self.count, self.edges, self.centres = count, edges, (edges[:-1] + edges[1:]) / 2
+        self.low, self.high = -np.ones(action_size), np.ones(action_size)
+        self.gripper = False
+        if statistics is not None:
+            self._read(statistics, action_size)
+
+    def _read(self, path, action_size):
+        try:
+            data = json.loads(pathlib.Path(path).read_text())
+            while "q01" not in data:  # a file of one data set may have its name around them
+                data = next(iter(data.values())) if len(data) == 1 else data["action"]
+            low, high = np.array(data["q01"], float), np.array(data["q99"], float)
+            mask = np.array(data.get("mask", [True] * action_size), bool)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Mistake(f"env.options.statistics is {path!r}: wanted a JSON file with action.q01 and action.q99 "
+                          f"({error!r})") from None
+        if not low.shape == high.shape == mask.shape == (action_size,):
+            raise Mistake(f"env.options.statistics is {path!r}: wanted {action_size} numbers in q01, q99 and mask")
+        self.low, self.high = np.where(mask, low, -1), np.where(mask, high, 1)
+        self.gripper = not mask[-1]  # OpenVLA's, which is 1 to open; the simulators' is -1
+
+    def actions(self, choices):
+        """The robot's, of choices [..., dimensions]."""
+        x = self.centres[np.clip(self.count - 1 - np.asarray(choices), 0, self.count - 2)]
+        x = (x + 1) / 2 * (self.high - self.low) + self.low
+        if self.gripper:
+            x[..., -1] = -np.sign(2 * x[..., -1] - 1)
+        return x
+
+    def choices(self, actions):
+        """The nearest, of the robot's actions [..., dimensions]."""
+        x = np.array(actions, float)
+        if self.gripper:
+            x[..., -1] = (1 - np.sign(x[..., -1])) / 2
+        x = 2 * (x - self.low) / (self.high - self.low) - 1
+        return self.count - np.digitize(np.clip(x, -1, 1), self.edges)
+
+
 class RobotTask(gymnasium.Env):
     """What the simulators have in common. A simulator says how an episode begins and how one action is carried out, both
     with what is then seen: a dict with the images of its cameras, if they were to be drawn, and its state."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # of single actions
     render_mode = "rgb_array"
 
-    def __init__(self, cameras, state_size, action_size, limit, *, size, chunk, instruction_bytes):
-        for name, value, least in (("size", size, 16), ("chunk", chunk, 1), ("instruction_bytes", instruction_bytes, 0)):
+    def __init__(self, cameras, state_size, action_size, limit, *, size, chunk, instruction_bytes, instruction_tokens=0,
+                 tokeniser=BYTES, action_bins=0, statistics=None):  # fmt: skip
+        for name, value, least in (("size", size, 16), ("chunk", chunk, 1), ("instruction_bytes", instruction_bytes, 0),
+                                   ("instruction_tokens", instruction_tokens, 0),
+                                   ("action_bins", action_bins, 0)):  # fmt: skip
             if type(value) is not int or value < least:
                 raise Mistake(f"env.options.{name} is {value!r}: wanted a whole number, {least} or more")
+        if action_bins == 1:
+            raise Mistake("env.options.action_bins is 1: wanted 0, for numbers, or 2 or more")
+        if instruction_bytes and instruction_tokens:
+            raise Mistake("env.options.instruction_bytes and env.options.instruction_tokens: wanted one of them")
+        if statistics is not None and not action_bins:
+            raise Mistake("env.options.statistics: wanted env.options.action_bins with it")
+        self.bins = Bins(action_bins, statistics, action_size) if action_bins else None
         self.cameras, self.chunk, self.action_size = cameras, chunk, action_size
+        self.metadata = {**self.metadata, "render_fps": self.metadata["render_fps"] / chunk}
         self._max_episode_steps = math.ceil(limit / chunk)
         self.limit, self.taken, self.seen = limit, 0, None
         spaces = {name: gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8) for name in cameras}
         spaces["state"] = gymnasium.spaces.Box(-np.inf, np.inf, (state_size,), np.float32)
-        self.instruction_bytes = instruction_bytes
+        self.instruction_bytes, self.instruction_tokens = instruction_bytes, instruction_tokens
+        self.tokeniser = tokeniser_of(tokeniser)
         if instruction_bytes:
             spaces["instruction"] = gymnasium.spaces.Box(0, 255, (instruction_bytes,), np.uint8)
+        if instruction_tokens:
+            spaces["instruction"] = gymnasium.spaces.Box(-1, 2**31 - 1, (instruction_tokens,), np.int32)
         self.observation_space = gymnasium.spaces.Dict(spaces)
-        self.action_space = gymnasium.spaces.Box(-1, 1, (chunk * action_size,), np.float32)
+        self.action_space = (gymnasium.spaces.MultiDiscrete([action_bins] * (chunk * action_size)) if action_bins
+                             else gymnasium.spaces.Box(-1, 1, (chunk * action_size,), np.float32))  # fmt: skip
 
     def begin(self):
         """The start of an episode: what is seen."""
@@ -104,12 +174,17 @@ class RobotTask(gymnasium.Env):
         observation = {name: np.ascontiguousarray(seen[name]) for name in self.cameras}
         observation["state"] = np.asarray(seen["state"], np.float32)
         if self.instruction_bytes:
-            text = self.instruction().encode()
-            if len(text) > self.instruction_bytes:
-                raise Mistake(f"the instruction {self.instruction()!r} has {len(text)} bytes: wanted at most "
-                              f"{self.instruction_bytes} (env.options.instruction_bytes)")
-            observation["instruction"] = np.frombuffer(text.ljust(self.instruction_bytes, b"\0"), np.uint8)
+            observation["instruction"] = self._padded("bytes", list(self.instruction().encode()), 0).astype(np.uint8)
+        if self.instruction_tokens:
+            observation["instruction"] = self._padded("tokens", self.tokeniser.prompt(self.instruction()), -1)
         return observation
+
+    def _padded(self, what, numbers, behind):
+        most = getattr(self, f"instruction_{what}")
+        if len(numbers) > most:
+            raise Mistake(f"the instruction {self.instruction()!r} has {len(numbers)} {what}: wanted at most {most} "
+                          f"(env.options.instruction_{what})")
+        return np.array(numbers + [behind] * (most - len(numbers)), np.int32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -118,7 +193,8 @@ class RobotTask(gymnasium.Env):
         return self._observation(seen), {"instruction": self.instruction()}
 
     def step(self, action):
-        actions = np.clip(np.asarray(action, np.float64), -1, 1).reshape(self.chunk, self.action_size)
+        actions = np.asarray(action).reshape(self.chunk, self.action_size)
+        actions = np.clip(self.bins.actions(actions) if self.bins else actions.astype(np.float64), -1, 1)
         most = min(self.chunk, self.limit - self.taken)
         total, success = 0.0, False
         for k in range(most):
@@ -306,7 +382,7 @@ class Libero(Robosuite):
         return seen
 
 
-def libero(name, *, data=None, size=128, chunk=1, instruction_bytes=0, drawing="published", init_state=None):
+def libero(name, *, data=None, drawing="published", init_state=None, **shape):
     """A task of LIBERO: `libero_spatial/0` and so on."""
     suite, _, number = name.partition("/")
     package = libero_package()
@@ -333,12 +409,11 @@ def libero(name, *, data=None, size=128, chunk=1, instruction_bytes=0, drawing="
     states = read_states(root / "init_files" / suite / f"{task}.pruned_init")
     if init_state is not None and init_state not in range(len(states)):
         raise Mistake(f"env.options.init_state is {init_state!r}: wanted a number from 0 to {len(states) - 1}")
-    wrapper = OffScreenRenderEnv(bddl_file_name=str(root / "bddl_files" / suite / f"{task}.bddl"), camera_heights=size,
-                                 camera_widths=size, hard_reset=drawing == "published", horizon=100000)  # fmt: skip
+    wrapper = OffScreenRenderEnv(bddl_file_name=str(root / "bddl_files" / suite / f"{task}.bddl"), camera_heights=shape["size"],
+                                 camera_widths=shape["size"], hard_reset=drawing == "published", horizon=100000)  # fmt: skip
     if drawing == "fast":
         draw_plainly(wrapper.env)
-    return Libero(wrapper.env, task, states, init_state, LIBERO_LIMITS[suite], size=size, chunk=chunk,
-                  instruction_bytes=instruction_bytes)  # fmt: skip
+    return Libero(wrapper.env, task, states, init_state, LIBERO_LIMITS[suite], **shape)
 
 
 class RobosuiteTask(Robosuite):
@@ -359,7 +434,7 @@ class RobosuiteTask(Robosuite):
         return self._seen(raw)
 
 
-def robosuite(name, *, robot="Panda", size=128, chunk=1, instruction_bytes=0, drawing="published", limit=500, dense=False):
+def robosuite(name, *, robot="Panda", drawing="published", limit=500, dense=False, **shape):
     """A task of robosuite with one arm: Lift, Stack, Door, ..."""
     choose_drawing()
     with needs("robosuite", "--libero"):
@@ -369,11 +444,11 @@ def robosuite(name, *, robot="Panda", size=128, chunk=1, instruction_bytes=0, dr
     check_drawing(drawing)
     env = package.make(name, robots=robot, controller_configs=package.load_controller_config(default_controller="OSC_POSE"),
                        has_renderer=False, has_offscreen_renderer=True, use_camera_obs=True, control_freq=20,
-                       camera_names=["agentview", "robot0_eye_in_hand"], camera_heights=size, camera_widths=size,
+                       camera_names=["agentview", "robot0_eye_in_hand"], camera_heights=shape["size"], camera_widths=shape["size"],
                        reward_shaping=dense, ignore_done=True, hard_reset=False)  # fmt: skip
     if drawing == "fast":
         draw_plainly(env)
-    return RobosuiteTask(env, name, limit, size=size, chunk=chunk, instruction_bytes=instruction_bytes)
+    return RobosuiteTask(env, name, limit, **shape)
 
 
 class MetaWorld(RobotTask):
@@ -412,8 +487,7 @@ class MetaWorld(RobotTask):
             env.close()
 
 
-def metaworld_pixels(name, *, size=128, chunk=1, instruction_bytes=0, drawing="published", camera="corner2", dense=False,
-                     limit=500):  # fmt: skip
+def metaworld_pixels(name, *, drawing="published", camera="corner2", dense=False, limit=500, **shape):
     """Meta-World with a camera: `door-open-v3`, or several tasks of one policy, `door-open-v3+drawer-close-v3`."""
     choose_drawing()
     check_drawing(drawing)
@@ -427,16 +501,18 @@ def metaworld_pixels(name, *, size=128, chunk=1, instruction_bytes=0, drawing="p
         raise Mistake(f"env.options.limit is {limit!r}: wanted a number of steps from 1 to 500, the package's own limit")
 
     def made(task):
-        env = known[task](render_mode="rgb_array", camera_name=camera, width=size, height=size)
+        env = known[task](render_mode="rgb_array", camera_name=camera, width=shape["size"], height=shape["size"])
         env._set_task_called, env._freeze_rand_vec, env.seeded_rand_vec = True, False, True  # a new start by every seed
         if drawing == "fast":
             env.model.vis.quality.offsamples = env.model.vis.quality.shadowsize = 0
         return env
 
-    return MetaWorld({task: made(task) for task in names}, dense, limit, size=size, chunk=chunk,
-                     instruction_bytes=instruction_bytes)  # fmt: skip
+    return MetaWorld({task: made(task) for task in names}, dense, limit, **shape)
 
 
+# Options of all tasks: what is seen, and what an action is.
+SHAPE = {"size": 128, "chunk": 1, "instruction_bytes": 0, "instruction_tokens": 0, "tokeniser": BYTES, "action_bins": 0,
+         "statistics": None}  # fmt: skip
 MAKERS = {"libero": libero, "metaworld-pixels": metaworld_pixels, "robosuite": robosuite}
 
 
@@ -445,7 +521,8 @@ def make(source, name, options):
     maker = MAKERS[source]
     options = {key: value for key, value in options.items() if (key, value) != ("render_mode", "rgb_array")}  # it has no other
     known = [p.name for p in inspect.signature(maker).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    known += SHAPE
     for option in options:
         if option not in known:
             raise Mistake(f"env.options.{option}: {source} has no such option; it has {', '.join(known)}")
-    return maker(name, **options)
+    return maker(name, **SHAPE | options)

@@ -41,6 +41,7 @@ class Moment:
     total: float  # the return so far
     action: Any = None
     ended: str = ""
+    instruction: str = ""  # where the task has one
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
@@ -85,16 +86,16 @@ class Scene:
         observation, info = self._begin(self.episodes.start(seed, episode))
         self.policy._core.begin_episode(seed, episode)
         state = self.policy.first_state() if self.policy.state_size else None
-        step, total, limit = 0, 0.0, self.episodes.time_limit
+        step, total, limit, instruction = 0, 0.0, self.episodes.time_limit, str(info.get("instruction", ""))
         while True:
             mask = info.get("action_mask") if self._info_mask else None
             action = self.policy.act(observation, deterministic=not self.sampled, mask=mask, state=state)
-            yield Moment(episode, step, total, action)
+            yield Moment(episode, step, total, action, instruction=instruction)
             with users_code(self.id, "step"):
                 observation, reward, terminated, truncated, info = self.env.step(action)
             step, total = step + 1, total + float(reward)
             if terminated or truncated or step == limit:
-                yield Moment(episode, step, total, ended="terminated" if terminated else "time limit")
+                yield Moment(episode, step, total, None, "terminated" if terminated else "time limit", instruction)
                 return
 
     def _begin(self, start: Any) -> tuple[Any, dict[str, Any]]:
@@ -270,19 +271,24 @@ def open_scene(module: str, words: list[str], *scene: Any) -> Scene:
 
 
 def caption(image: Image.Image, moment: Moment, more: str = "") -> Image.Image:
-    """Writes episode, step, return and action into the corner, on a darkened ground."""
+    """Writes episode, step, return and action into the corner, and the instruction below, on a darkened ground."""
     font = ImageFont.load_default(size=max(11, min(image.size) // 28))
     room = image.width * 0.6
     lines = [f"episode {moment.episode}  step {moment.step}", f"return {moment.total:.2f}"]
     lines += [moment.ended] if moment.ended else wrap("action", action_words(moment.action), font, room)
-    text = "\n".join(lines + [more] * bool(more))
-    draw = ImageDraw.Draw(image)
-    pad = font.size // 2
-    left, top, right, bottom = draw.multiline_textbbox((pad, pad), text, font=font)
-    box = (0, 0, min(image.width, int(right) + pad), min(image.height, int(bottom) + pad))
-    image.paste(image.crop(box).point(lambda value: value // 3), box)
-    draw.multiline_text((pad, pad), text, font=font, fill=(255, 255, 255))
+    write(image, lines + [more] * bool(more), font, below=False)
+    if words := moment.instruction.split():
+        write(image, wrap(words[0], words[1:], font, image.width - font.size), font, below=True)
     return image
+
+
+def write(image: Image.Image, lines: list[str], font: Any, below: bool) -> None:
+    draw, text, pad = ImageDraw.Draw(image), "\n".join(lines), font.size // 2
+    _, _, right, bottom = (int(side) for side in draw.multiline_textbbox((pad, pad), text, font=font))
+    top = max(0, image.height - bottom - pad) if below else 0
+    box = (0, top, min(image.width, right + pad), min(image.height, top + bottom + pad))
+    image.paste(image.crop(box).point(lambda value: value // 3), box)
+    draw.multiline_text((pad, top + pad), text, font=font, fill=(255, 255, 255))
 
 
 def action_words(action: Any) -> list[str]:

@@ -136,6 +136,39 @@ void add_train(CLI::App& app, const std::string& typed, Chosen& chosen) {
                         "Print the resolved config, the dial and the estimated time and memory; create nothing")});
 }
 
+void add_record(CLI::App& app, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("record", "Record demonstrations of Meta-World's scripts before a camera");
+  RecordArguments& a = arguments_of(c, record, chosen);
+  c->add_option("env", a.env, "metaworld-pixels:TASK, or several: metaworld-pixels:TASK+TASK")->required();
+  c->add_option("file", a.file, "HDF5 file to write")->required()->check(path_text());
+  c->add_option("--episodes", a.episodes, "Successful episodes of each task; default 50")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  c->add_option("--noise", a.noise, "Standard deviation of noise on the actions; the file keeps them without it")
+      ->check(number_in(0, 10));
+  c->add_option("--seed", a.seed, "Seed of the first episode; default 0")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+  c->add_option("--workers", a.workers, "Number of processes; default: one for each core")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}));
+  c->add_option("--set", a.options, "Option of the task: env.options.size=84; may be repeated")
+      ->allow_extra_args(false);
+}
+
+void add_clone(CLI::App& app, const std::string& typed, Chosen& chosen) {
+  CLI::App* c = app.add_subcommand("clone", "Train a policy to imitate demonstrations and write a run folder");
+  CloneArguments& a = arguments_of(c, clone, chosen);
+  c->add_option("data", a.data, "File of demonstrations: HDF5 as robomimic and LIBERO write it, or .safetensors")
+      ->required()
+      ->check(path_text());
+  add_training(c, typed, a);
+  c->remove_option(c->get_option("config"));
+  c->remove_option(c->get_option("--env-steps"));
+  in_group("What to train",
+           {c->add_option("--config", a.config, "Preset or TOML file: the task, the networks and the learner")
+                ->check(path_text())
+                ->excludes("--zoo"),
+            c->add_option("--updates", a.updates, "Length of the run; the same as --set learner.updates=N")});
+}
+
 CLI::Option* add_certificates(CLI::App* c, std::string& folder, const char* whose) {
   return c
       ->add_option("--certs", folder,
@@ -507,7 +540,7 @@ void add_completion(CLI::App& app, Chosen& chosen) {
 // The commands in `gipo --help`, by what one wants to do.
 void group_commands(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
-      {"Train a policy", {"train", "resume"}},
+      {"Train a policy", {"train", "record", "clone", "resume"}},
       {"Train on several hosts", {"learn", "actor", "status", "certs", "cluster"}},
       {"Look at a run", {"watch", "eval", "play", "doctor", "export"}},
       {"Compare methods over many runs", {"suite", "tune", "report", "aggregate"}},
@@ -530,6 +563,8 @@ int run_command_line(int argc, char** argv) {
   Chosen chosen;
   const std::string typed = command_line(argc, argv);
   add_train(app, typed, chosen);
+  add_record(app, chosen);
+  add_clone(app, typed, chosen);
   add_resume(app, typed, chosen);
   add_learn(app, typed, chosen);
   add_actor(app, chosen);

@@ -27,6 +27,21 @@ struct TrainArguments {
 };
 int train(const TrainArguments& arguments);
 
+struct CloneArguments : TrainArguments {
+  std::string data;  // of demonstrations
+  std::optional<std::int64_t> updates;
+};
+int clone(const CloneArguments& arguments);
+
+// What is not given is chosen by the Python package.
+struct RecordArguments {
+  std::string env, file;
+  std::optional<std::int64_t> episodes, seed, workers;
+  std::optional<double> noise;
+  std::vector<std::string> options;  // --set, of the task
+};
+int record(const RecordArguments& arguments);
+
 struct LearnArguments : TrainArguments {
   std::string listen, certificates;
   double megabytes_per_second = 256;

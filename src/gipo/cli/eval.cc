@@ -11,9 +11,9 @@ namespace gipo::cli {
 int eval(const EvalArguments& a) {
   if (!a.video.empty()) return video(a);
   const auto [plan, weights] = load_trained_run(a.run, a.policy);
-  const Evaluation evaluation =
-      evaluate(plan.model, weights,
-               {plan.env, plan.config.env, plan.config.env_options, a.episodes.value_or(100), a.seed, !a.sampled});
+  const Evaluation evaluation = evaluate(plan.model, weights,
+                                         {plan.env, plan.config.env, plan.config.env_options, a.episodes.value_or(100),
+                                          a.seed, !a.sampled, nullptr, false, eval_device(plan)});
   const ReturnStats& result = evaluation.returns;
   std::string faults;
   for (const auto& [name, count] : evaluation.faults) faults += fmt::format(" {} {}", name, count);

@@ -12,6 +12,21 @@ namespace {
 
 constexpr double kTerminalInterval = 0.1, kPlainInterval = 5.0;  // seconds
 
+// What a run that clones shows in place of returns.
+std::string likelihood(const Progress& p) {
+  std::string text;
+  if (!p.figures) return text;
+  for (const auto& [name, value] : *p.figures) {
+    for (const auto& [figure, shown] : {std::pair{"learned_log_likelihood", "log-likelihood"},
+                                        {"heldout_log_likelihood", "held-out"},
+                                        {"heldout_accuracy", "accuracy"},
+                                        {"heldout_action_error", "error"}}) {
+      if (name == figure) text += fmt::format("{}{} {}", text.empty() ? "" : "  ", shown, in_digits(value));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string in_time(double seconds) {
@@ -44,11 +59,16 @@ std::string ProgressLine::text(const Progress& p) {
   const auto rate = [&](double count) { return known ? fmt::format("{:.0f}", count / seconds) : "-"; };
   const std::string left =
       known ? in_time(seconds / updates * static_cast<double>(p.updates - p.update)) : std::string("-");
+  const std::string clock = p.update == p.updates ? in_time(p.seconds) : "ETA " + left;
+  if (const std::string measured = likelihood(p); !measured.empty()) {
+    return fmt::format("{} {:3.0f}%  {} updates/s  {}  {}", name_,
+                       100 * static_cast<double>(p.update) / static_cast<double>(p.updates), rate(updates), measured,
+                       clock);
+  }
   return fmt::format("{} {:3.0f}%  {} env steps/s  {} updates/s  return {}  gap {:.0f}  {}", name_,
                      100 * static_cast<double>(p.update) / static_cast<double>(p.updates),
                      rate(static_cast<double>(p.env_steps - first_->env_steps)), rate(updates),
-                     std::isnan(p.recent_return) ? "-" : in_digits(p.recent_return), p.gap_mean,
-                     p.update == p.updates ? in_time(p.seconds) : "ETA " + left);
+                     std::isnan(p.recent_return) ? "-" : in_digits(p.recent_return), p.gap_mean, clock);
 }
 
 void ProgressLine::show(const Progress& p) {

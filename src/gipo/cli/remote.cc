@@ -76,7 +76,7 @@ int learn(const LearnArguments& a) {
     RunFolder folder(point.plan, a.command_line, wall_time, point.positions);
     if (!a.quiet) fmt::print(stderr, "{}: resumed at update {}\n", point.plan.name, point.checkpoint.update);
     say(*listener);
-    return run_session(point.plan, folder, {&point.checkpoint, {}, ranks}, a.json, a.quiet, listener.get());
+    return run_session(point.plan, folder, {&point.checkpoint, {}, nullptr, ranks}, a.json, a.quiet, listener.get());
   }
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   refuse_what_does_not_fit(plan, loaded.origins);
@@ -87,7 +87,7 @@ int learn(const LearnArguments& a) {
   RunFolder folder(plan, a.command_line, wall_time);
   tell(chosen, folder, a.quiet);
   say(*listener);
-  return run_session(plan, folder, {nullptr, first, ranks}, a.json, a.quiet, listener.get());
+  return run_session(plan, folder, {nullptr, first, nullptr, ranks}, a.json, a.quiet, listener.get());
 }
 
 int actor(const ActorArguments& a) {

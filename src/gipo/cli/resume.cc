@@ -27,10 +27,14 @@ int resume(const ResumeArguments& a) {
     return launch_ranks(static_cast<int>(wanted), point.plan.run_dir, [](Words words) { return words; });
   }
   const std::shared_ptr<RankGroup> ranks = place ? join_ranks(*place) : nullptr;
+  std::unique_ptr<Demonstrations> demonstrations;
+  if (point.plan.clones()) {
+    demonstrations = std::make_unique<Demonstrations>(demonstrations_of(point.plan), point.plan.demonstration_use());
+  }
   listen_for_signals();
   RunFolder folder(point.plan, a.command_line, wall_time, point.positions);
   if (!a.quiet) fmt::print(stderr, "{}: resumed at update {}\n", point.plan.name, point.checkpoint.update);
-  return run_session(point.plan, folder, {&point.checkpoint, {}, ranks}, a.json, a.quiet);
+  return run_session(point.plan, folder, {&point.checkpoint, {}, demonstrations.get(), ranks}, a.json, a.quiet);
 }
 
 }  // namespace gipo::cli

@@ -36,11 +36,12 @@ std::string in_words(const ReturnStats& s) {
 void print_result(const Plan& plan, const RunSummary& s) {
   fmt::print("{}: {} after {} updates, {} env steps, {:.1f} s\n", plan.name, s.ended, s.updates, s.env_steps,
              s.seconds);
-  fmt::print("  training return, last 100 episodes: {}\n", in_words(s.final_return));
+  if (!plan.clones()) fmt::print("  training return, last 100 episodes: {}\n", in_words(s.final_return));
   if (ended_well(s.ended)) fmt::print("  greedy evaluation:                  {}\n", in_words(s.eval_return));
   for (const auto& [name, value] : last_means(plan.run_dir + "/metrics.jsonl")) {
-    for (const char* shown :
-         {"old_frac", "old_gap_p95", "d95", "dead_frac", "near_zero_frac", "share_old", "ess_old_norm"}) {
+    for (const char* shown : {"old_frac", "old_gap_p95", "d95", "dead_frac", "near_zero_frac", "share_old",
+                              "ess_old_norm", "learned_log_likelihood", "learned_accuracy", "heldout_log_likelihood",
+                              "heldout_accuracy", "heldout_action_error"}) {
       if (name == shown) fmt::print("  {:<35} {:.4g}\n", name + ", last 20%:", value);
     }
   }
@@ -70,6 +71,7 @@ int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning,
   };
   hooks.stop = &request.stop();
   hooks.remote = remote;
+  hooks.demonstrations = beginning.demonstrations;
   hooks.ranks = beginning.ranks;
   Trainer trainer(plan, folder, hooks, beginning.weights);
   if (beginning.checkpoint) trainer.restore(*beginning.checkpoint);

@@ -9,6 +9,7 @@
 #include "gipo/cli/progress.h"
 #include "gipo/cli/ranks.h"
 #include "gipo/cli/session.h"
+#include "gipo/core/error.h"
 #include "gipo/plan/automatic.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/option_table.h"
@@ -151,6 +152,12 @@ int train(const TrainArguments& a) {
   const Plan plan = make_plan(loaded);
   if (a.config.empty() && a.zoo.empty() && a.env.empty() && a.overrides.empty() && !a.dry_run)
     return say_what_there_is();
+  if (plan.clones()) {
+    throw Error(
+        fmt::format("{}: clone.data = \"{}\" is not accepted: gipo train learns from what its actors collect; "
+                    "leave it out, or use gipo clone",
+                    origin_of(loaded.origins, "clone.data"), plan.config.clone.data));
+  }
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   if (a.dry_run) return dry_run(plan, loaded.origins, chosen, a.json);
   refuse_what_does_not_fit(plan, loaded.origins);
@@ -171,7 +178,7 @@ int train(const TrainArguments& a) {
   if (a.overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
   tell(chosen, folder, a.quiet);
-  return run_session(plan, folder, {nullptr, first, ranks}, a.json, a.quiet);
+  return run_session(plan, folder, {nullptr, first, nullptr, ranks}, a.json, a.quiet);
 }
 
 }  // namespace gipo::cli

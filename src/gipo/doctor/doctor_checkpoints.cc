@@ -34,7 +34,7 @@ void Examination::check_checkpoints() {
       s.config = state.at("config").get<std::string>();
       const Config then = parse_config(s.config, "its config").config;
       s.dial_updates = dial_updates(state);
-      s.log_every = then.log.every_updates;
+      s.log_every = then.log_every();
       s.incarnation = state.at("incarnation").get<std::uint64_t>();
       s.logs = read_positions(state);
       if (!loads(s, state, checkpoint)) continue;

@@ -42,7 +42,7 @@ Examination::Log Examination::read_lines(const std::string& name, const LineChec
 // Whether no line is missing between two: none is due at a multiple of log.every_updates between them. The checkpoints
 // know other values that the option has had.
 bool Examination::usual_step(std::int64_t from, std::int64_t to) const {
-  std::int64_t most = plan_ ? plan_->config.log.every_updates : 0;
+  std::int64_t most = plan_ ? plan_->config.log_every() : 0;
   for (const State& s : states_) most = std::max(most, s.log_every);
   return most == 0 || to <= (from / most + 1) * most;
 }

@@ -10,6 +10,7 @@
 #include "gipo/core/thread_pool.h"
 #include "gipo/learner/rank_leader.h"
 #include "gipo/objective/advantage.h"
+#include "gipo/policy/own_parameters.h"
 #include "gipo/stats/sums.h"
 
 namespace gipo {
@@ -35,10 +36,11 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
     : setup_(setup),
       surrogate_(setup.surrogate),
       pool_(pool),
-      per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
+      ratios_(ratios_per_action(setup.surrogate, setup.model.distribution.dims())),
       batch_size_(static_cast<std::size_t>(setup.learner.batch_size)),
       ranks_(std::move(ranks)),
       net_(make_net(make, false)),
+      own_(net_->own()),
       policy_(net_->tensors(Part::kPolicy), setup.learner, ranks_ == nullptr),
       critic_(net_->tensors(Part::kCritic), setup.learner, ranks_ == nullptr),
       book_(setup) {
@@ -57,7 +59,7 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
       ranks_->bind({policy_.parameters, critic_.parameters, policy_.gradient, critic_.gradient, average_});
     }
   }
-  const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = per_dimension_ ? n * dims : n;
+  const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = n * ratios_;
   columns_.resize(setup.model.fields.size());
   for (auto* v : {&action_, &log_prob_, &d_log_prob_}) v->resize(n * dims);
   for (auto* v : {&reward_, &entropy_, &proximal_, &joint_, &advantage_, &target_, &d_value_}) v->resize(n);
@@ -114,6 +116,9 @@ void CpuLearner<T>::compute_gradients(const Batch& batch, bool diagnose) {
     if (i == 1) return backward_critic(batch);
     if (policy_due_) backward_policy(batch);
   });
+  if (!own_) return;
+  const auto norms = own_->find_gradients();
+  policy_.norm = norms[0], critic_.norm = norms[1];
 }
 
 template <class T>
@@ -154,17 +159,17 @@ void CpuLearner<T>::forward(const Batch& batch) {
 
 template <class T>
 void CpuLearner<T>::compute_log_ratios(const Batch& batch) {
-  const std::size_t dims = batch.action_dims();
+  const std::size_t dims = batch.action_dims(), parts = dims / ratios_;  // of a ratio
   const std::span<const float> behaviour = batch.log_prob();
   for (std::size_t i = 0; i < batch.size; ++i) {
     T sum = 0;
     for (std::size_t d = i * dims; d < (i + 1) * dims; ++d) {
       const T log_ratio = log_prob_[d] - static_cast<T>(behaviour[d]);
       sum += log_ratio;
-      if (per_dimension_) ratio_[d] = log_ratio;
+      ratio_[d / parts] = d % parts == 0 ? log_ratio : ratio_[d / parts] + log_ratio;
     }
     joint_[i] = sum;
-    if (!per_dimension_) ratio_[i] = sum;
+    if (ratios_ == 1) ratio_[i] = sum;
   }
   if (surrogate_.centred()) compute_trust(batch);
 }
@@ -172,7 +177,7 @@ void CpuLearner<T>::compute_log_ratios(const Batch& batch) {
 // log pi - log mu in two: from mu to the average, and from there to pi.
 template <class T>
 void CpuLearner<T>::compute_trust(const Batch& batch) {
-  const std::size_t parts = batch.action_dims() / (per_dimension_ ? batch.action_dims() : 1);  // of a ratio
+  const std::size_t parts = batch.action_dims() / ratios_;  // of a ratio
   const std::span<const float> behaviour = batch.log_prob();
   const T most = T(surrogate_.importance_max());
   std::size_t cut = 0;
@@ -223,19 +228,16 @@ void CpuLearner<T>::compute_advantages(const Batch& batch) {
 
 template <class T>
 void CpuLearner<T>::compute_multipliers(const Batch& batch) {
-  const std::size_t dims = per_dimension_ ? batch.action_dims() : 1;
-  for (std::size_t i = 0; i < batch.size; ++i) {
-    for (std::size_t d = 0; d < dims; ++d) ratio_advantage_[i * dims + d] = advantage_[i];
-  }
-  for (std::size_t j = 0; j < sample_age_.size(); ++j) sample_age_[j] = static_cast<T>(book_.gap[j / dims]);
+  for (std::size_t j = 0; j < batch.size * ratios_; ++j) ratio_advantage_[j] = advantage_[j / ratios_];
+  for (std::size_t j = 0; j < sample_age_.size(); ++j) sample_age_[j] = static_cast<T>(book_.gap[j / ratios_]);
   surrogate_.evaluate(std::span<const T>(surrogate_.centred() ? trust_ : ratio_), std::span<const T>(ratio_advantage_),
                       std::span<T>(multiplier_), std::span<T>(loss_), sample_age_);
   for (std::size_t j = 0; j < importance_.size(); ++j) {
     multiplier_[j] *= importance_[j];
     loss_[j] *= importance_[j];
   }
-  // Dimensions are summed and samples averaged, so that both kinds of ratio have the same gradient at rho = 1.
-  stats_.policy_loss = mean_of<T>(loss_) * static_cast<double>(dims);
+  // Ratios are summed and samples averaged, so that all kinds of ratio have the same gradient at rho = 1.
+  stats_.policy_loss = mean_of<T>(loss_) * static_cast<double>(ratios_);
   stats_.entropy = mean_of<T>(entropy_);
   stats_.proximal_kl = setup_.learner.proximal_coef > 0 ? mean_of<T>(proximal_) : 0.0;
 }
@@ -245,12 +247,10 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
   const LearnerOptions& o = setup_.learner;
   const T inverse_size = T(1) / static_cast<T>(batch.size);
   // d loss / d log pi: -m A of the surrogate, and of KL(mu || pi) = E_mu[log mu - log pi].
-  const std::size_t dims = batch.action_dims();
-  for (std::size_t i = 0; i < batch.size; ++i) {
-    for (std::size_t d = i * dims; d < (i + 1) * dims; ++d) {
-      const std::size_t j = per_dimension_ ? d : i;
-      d_log_prob_[d] = -(multiplier_[j] * ratio_advantage_[j] + T(o.kl_coef)) * inverse_size;
-    }
+  const std::size_t dims = batch.action_dims(), parts = dims / ratios_;  // of a ratio
+  for (std::size_t d = 0; d < batch.size * dims; ++d) {
+    const std::size_t j = d / parts;
+    d_log_prob_[d] = -(multiplier_[j] * ratio_advantage_[j] + T(o.kl_coef)) * inverse_size;
   }
   PolicyLoss<T> loss;
   loss.d_log_prob = d_log_prob_.data();
@@ -296,6 +296,12 @@ void CpuLearner<T>::apply_gradients() {
     return;
   }
   book_.skipped_in_a_row = 0;
+  if (own_) {
+    own_->step(
+        {{stats_.policy_lr, stats_.value_lr}, o.beta1, o.beta2, o.adam_epsilon, o.weight_decay, o.max_grad_norm});
+    book_.policy_version = book_.version;
+    return;
+  }
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) return step_part(Part::kCritic, stats_.value_lr);
     if (!policy_due_) return;
@@ -342,6 +348,7 @@ void CpuLearner<T>::diagnose(const Batch& batch, const UpdateContext& context) {
 template <class T>
 void CpuLearner<T>::copy_weights(Weights& out) const {
   out.version = book_.version;
+  if (own_) out.model = own_->share();
   // Each network by the thread that has just written it: another core's cache would have to hand it over, and back.
   pool_.run(2, [&](std::size_t i) {
     if (i == 1) return out.critic.assign(critic_.parameters.begin(), critic_.parameters.end());

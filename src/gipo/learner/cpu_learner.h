@@ -81,10 +81,11 @@ class CpuLearner final : public Learner {
   const Batch* staged_ = nullptr;
   Surrogate surrogate_;
   ThreadPool& pool_;
-  bool per_dimension_;  // one ratio per action dimension
+  std::size_t ratios_;  // of each action
   std::size_t batch_size_;
   std::unique_ptr<RankLeader> ranks_;  // null where this process is alone; otherwise they have gradients and moments
   std::unique_ptr<Policy<T>> net_;
+  OwnParameters* own_;  // of net_, where it has them
   Trained policy_, critic_;
   bool policy_due_ = true, ratios_due_ = true;  // in this update; the critic always learns
   std::unique_ptr<Policy<T>> average_net_;      // null where no update looks at the average

@@ -5,6 +5,7 @@
 #include "gipo/io/bytes.h"
 #include "gipo/learner/cpu_learner.h"
 #include "gipo/learner/rank_leader.h"
+#include "gipo/policy/own_parameters.h"
 
 namespace gipo {
 namespace {
@@ -38,6 +39,19 @@ std::vector<LearnerTensor> CpuLearner<T>::tensors() {
     add(part.tensors, ".second_moment", part.optimizer.second_moment());
   }
   if (!average_.empty()) add(policy_.tensors, ".average", average_);
+  if (own_) {
+    const std::size_t size = own_->state_bytes();
+    all.push_back({{"own",
+                    TensorType::kU8,
+                    {size},
+                    [this](ByteWriter& out) { own_->save([&](std::string_view piece) { out.append(piece); }); }},
+                   [this, size](TensorReader& file) {
+                     const std::string bytes = file.read_bytes();
+                     if (bytes.size() != size) throw Error("saved learner: its model is of another size");
+                     std::size_t at = 0;
+                     own_->load([&](char* to, std::size_t n) { std::copy_n(bytes.data() + at, n, to), at += n; });
+                   }});
+  }
   const Shape dims = {book_.scale.mean.size()};
   all.push_back(in_place<float>("observation.mean", dims, book_.scale.mean));
   all.push_back(in_place<float>("observation.inverse_std", dims, book_.scale.inverse_std));

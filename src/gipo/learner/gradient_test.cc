@@ -175,15 +175,15 @@ class Fixture {
     now_pi.kl_divergence(average_pi, proximal_.data());
   }
 
-  // One per ratio: per dimension or joint. trust_ and importance_ likewise, about the average.
+  // One per ratio. trust_ and importance_ likewise, about the average.
   std::vector<double> log_ratios() {
     evaluate();
-    const bool joint = case_.surrogate.ratio == RatioOf::kJoint;
-    std::vector<double> ratios(joint ? kSize : kSize * dims(), 0.0);
+    const std::size_t count = ratios_per_action(case_.surrogate, dims()), parts = dims() / count;
+    std::vector<double> ratios(kSize * count, 0.0);
     trust_.assign(ratios.size(), 0.0);
     for (std::size_t i = 0; i < kSize * dims(); ++i) {
-      ratios[joint ? i / dims() : i] += log_prob_[i] - static_cast<double>(batch_.log_prob()[i]);
-      trust_[joint ? i / dims() : i] += log_prob_[i] - average_log_prob_[i];
+      ratios[i / parts] += log_prob_[i] - static_cast<double>(batch_.log_prob()[i]);
+      trust_[i / parts] += log_prob_[i] - average_log_prob_[i];
     }
     importance_.resize(ratios.size());
     for (std::size_t i = 0; i < ratios.size(); ++i) {

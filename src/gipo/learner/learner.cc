@@ -15,6 +15,7 @@
 #include "gipo/learner/cuda_learner.h"
 #include "gipo/learner/rank_leader.h"
 #include "gipo/policy/torch_policy.h"
+#include "gipo/policy/vla_spec.h"
 
 namespace gipo {
 
@@ -69,7 +70,7 @@ PolicyMemory learner_memory(const LearnerSetup& setup) {
   const auto n = static_cast<double>(batch), dims = static_cast<double>(model.distribution.dims());
   const auto policy = static_cast<double>(parameter_count(model, Part::kPolicy)),
              critic = static_cast<double>(parameter_count(model, Part::kCritic));
-  const double ratios = setup.surrogate.ratio == RatioOf::kDimension ? n * dims : n;
+  const double ratios = n * static_cast<double>(ratios_per_action(setup.surrogate, model.distribution.dims()));
   PolicyMemory memory = policy_memory(model, learner_room(setup.learner));
   if (looks_at_average(setup)) memory.held += policy_memory(model, average_room(setup.learner)).held;
   // Parameters, gradient and two moments; the average.
@@ -166,7 +167,9 @@ std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream ra
   check_backend(setup.learner);
   if (setup.learner.backend == "cpu64") return std::make_unique<CpuLearner<double>>(setup, random, pool);
   if (setup.learner.backend == "check") return std::make_unique<CheckLearner>(setup, random, pool);
-  if (setup.learner.backend == "torch" && setup.learner.device != "cpu") return make_cuda_learner(setup, random);
+  const bool in_place = is_in_place(setup.model);
+  if (setup.learner.backend == "torch" && setup.learner.device != "cpu" && !in_place)
+    return make_cuda_learner(setup, random);
   if (setup.learner.ranks > 1) {
     check_ranks(setup.learner);
     if (!setup.ranks) refuse_ranks(setup.learner.ranks);

@@ -99,7 +99,7 @@ DiagnosticsInput diagnostics_of(const LearnerSetup& setup, const LearnerBook& bo
   in.gap = book.gap;
   in.gap_pool = book.gap_pool;
   in.age = book.age;
-  in.dims = setup.surrogate.ratio == RatioOf::kDimension ? setup.model.distribution.dims() : 1;
+  in.dims = ratios_per_action(setup.surrogate, setup.model.distribution.dims());
   in.t_old = setup.t_old;
   in.window = setup.window;
   in.epsilon = setup.surrogate.epsilon;

@@ -21,11 +21,12 @@ template <>
 inline constexpr auto kWords<Centre> = std::to_array<Word<Centre>>({{Centre::kBehaviour, "behaviour"},
                                                                     {Centre::kProximal, "proximal"}});
 
-// What a ratio is taken of: the whole action, or each dimension of it.
-enum class RatioOf { kJoint, kDimension };
+// What a ratio is taken of: the whole action, each dimension of it, or as many neighbours each.
+enum class RatioOf { kJoint, kDimension, kGroup };
 template <>
 inline constexpr auto kWords<RatioOf> = std::to_array<Word<RatioOf>>({{RatioOf::kJoint, "joint"},
-                                                                      {RatioOf::kDimension, "dimension"}});
+                                                                      {RatioOf::kDimension, "dimension"},
+                                                                      {RatioOf::kGroup, "group"}});
 
 enum class AdvantageMode { kVtrace, kGae, kStored };
 template <>

@@ -10,6 +10,12 @@
 
 namespace gipo {
 
+// How many ratios an action of so many dimensions has.
+inline std::size_t ratios_per_action(const SurrogateOptions& options, std::size_t dims) {
+  if (options.ratio == RatioOf::kGroup) return dims / static_cast<std::size_t>(options.ratio_group);
+  return options.ratio == RatioOf::kDimension ? dims : 1;
+}
+
 // A surrogate objective. Its policy gradient is E[m * A * grad log pi]; only the multiplier m differs between them, so
 // a surrogate is one pure function of (log ratio, advantage), here over whole arrays; m2po's also knows the batch. `loss` is minus the objective,
 // for logging; the weights that a surrogate stops the gradient through are part of it.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gipo/clone/options.h"
 #include "gipo/env/options.h"
 #include "gipo/learner/options.h"
 #include "gipo/objective/options.h"
@@ -23,9 +24,13 @@ struct Config {
   EvalOptions eval;
   CheckpointOptions checkpoint;
   LogOptions log;
+  CloneOptions clone;
 
   // The table [env.options]: which there are, the task says (env/env_options.h). Complete in a Plan, as given elsewhere.
   OptionValues env_options;
+
+  // Updates between lines of metrics.jsonl.
+  std::int64_t log_every() const { return clone.data.empty() ? log.every_updates : clone.every_updates; }
 };
 
 }  // namespace gipo

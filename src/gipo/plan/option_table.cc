@@ -17,7 +17,7 @@ const std::vector<OptionGroup<Config>>& option_table() {
       group_in(&Config::run),        group_in(&Config::env),       group_in(&Config::policy),
       group_in(&Config::surrogate),  group_in(&Config::advantage), group_in(&Config::replay),
       group_in(&Config::staleness),  group_in(&Config::learner),   group_in(&Config::eval),
-      group_in(&Config::checkpoint), group_in(&Config::log)};
+      group_in(&Config::checkpoint), group_in(&Config::log),       group_in(&Config::clone)};
   return table;
 }
 

@@ -13,6 +13,7 @@
 #include "gipo/env/bridge/bridge.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/plan/plan_task.h"
+#include "gipo/policy/vla_spec.h"
 
 namespace gipo {
 namespace {
@@ -83,11 +84,15 @@ class Planner {
     check_frames(encoders);
     set_encoders(plan_.env, encoders);
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env, encoders); });
+    check_large();
+    check_ratio();
     set_name();
     set_sampling();
     check_memory();
     set_actors();
-    if (c_.staleness.regime == Regime::kOnPolicy) {
+    if (plan_.clones()) {
+      set_clone();
+    } else if (c_.staleness.regime == Regime::kOnPolicy) {
       set_rollouts();
     } else {
       set_dial();
@@ -140,7 +145,8 @@ class Planner {
 
   void set_name() {
     plan_.name = c_.run.name;
-    if (plan_.name.empty()) plan_.name = fmt::format("{}-{}-{}", c_.env.id, c_.surrogate.name, c_.run.seed);
+    if (plan_.name.empty())
+      plan_.name = fmt::format("{}-{}-{}", c_.env.id, plan_.clones() ? "clone" : c_.surrogate.name, c_.run.seed);
     std::replace(plan_.name.begin(), plan_.name.end(), ':', '-');
     if (c_.run.name.empty()) std::replace(plan_.name.begin(), plan_.name.end(), '/', '-');
     if (plan_.name.find('/') != std::string::npos || plan_.name == "." || plan_.name == "..") {
@@ -198,6 +204,50 @@ class Planner {
     if (!any) refuse_with(fmt::format("no field of {} is an image", c_.env.id));
   }
 
+  void check_large() {
+    if (!plan_.model.is_large()) return;
+    named("policy.encoder", [&] { return vla_config_of(plan_.model); });
+    if (is_in_place(plan_.model)) check_in_place();
+    if (c_.learner.ranks > 1) {
+      refuse({"learner.ranks", "policy.encoder"},
+             fmt::format("learner.ranks = {} is not accepted with policy.encoder = \"openvla_oft\": it learns in one "
+                         "process",
+                         c_.learner.ranks));
+    }
+    if (c_.learner.publish == Published::kAverage) {
+      refuse({"learner.publish", "policy.encoder"},
+             "learner.publish = \"average\" is not accepted with policy.encoder = \"openvla_oft\": its value head has "
+             "learned from the latest policy's layers, not from the average's");
+    }
+    if (c_.learner.device != "cpu" && c_.learner.precision != Precision::kBf16) {
+      refuse({"learner.precision", "policy.encoder"},
+             "learner.precision = \"float32\" is not accepted with policy.encoder = \"openvla_oft\" on a CUDA device: "
+             "wanted bf16");
+    }
+  }
+
+  void check_in_place() const {
+    const auto refuse_if = [&](bool given, const char* key, const char* why) {
+      if (given)
+        refuse({key, "policy.model"}, fmt::format("{} is not accepted with micro_batch in policy.model: {}", key, why));
+    };
+    refuse_if(c_.surrogate.centre == Centre::kProximal, "surrogate.centre", "there is no average of the weights");
+    refuse_if(c_.learner.proximal_coef > 0, "learner.proximal_coef", "there is no average of the weights");
+    refuse_if(c_.learner.publish_every > 1, "learner.publish_every", "actors have the learner's own weights");
+    refuse_if(c_.learner.policy_every > 1, "learner.policy_every", "policy and critic learn together");
+    refuse_if(!c_.run.init_from.empty(), "run.init_from", "wanted the folder of a checkpoint in policy.model");
+    refuse_if(c_.learner.backend != "torch", "learner.backend", "wanted torch");
+  }
+
+  void check_ratio() const {
+    const std::size_t dims = plan_.model.distribution.dims();
+    if (c_.surrogate.ratio != RatioOf::kGroup || dims % static_cast<std::size_t>(c_.surrogate.ratio_group) == 0) return;
+    refuse({"surrogate.ratio_group", "surrogate.ratio"},
+           fmt::format("surrogate.ratio_group = {} is not accepted: an action of {} has {} dimensions, which is no "
+                       "multiple of it",
+                       c_.surrogate.ratio_group, c_.env.id, dims));
+  }
+
   void check_memory() const {
     const bool none = c_.policy.memory == Memory::kNone;
     if (none && c_.policy.burn_in > 0) {
@@ -246,6 +296,20 @@ class Planner {
     }
     plan_.workers = static_cast<std::size_t>(
         c_.env.workers.value_or(std::max<std::int64_t>(1, static_cast<std::int64_t>(cores / at_once))));
+  }
+
+  // Nothing is collected, so that nothing of the dial means anything: all of it is 1.
+  void set_clone() {
+    if (plan_.model.has_memory()) {
+      refuse({"policy.memory"},
+             fmt::format("policy.memory = \"{}\" is not accepted: demonstrations are learned from in "
+                         "single steps; wanted none",
+                         word_of(c_.policy.memory)));
+    }
+    plan_.config.learner.env_steps = 0;  // its length is a number of updates
+    plan_.segment_length = 1;
+    plan_.capacity = plan_.warmup = 1;
+    plan_.env_steps_per_update = plan_.window = 1;
   }
 
   void set_rollouts() {
@@ -440,7 +504,7 @@ std::int64_t Plan::updates_for(std::int64_t env_steps) const {
 TransitionSpec Plan::transition() const {
   return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields,
           env.action.dims(),
-          config.advantage.mode == AdvantageMode::kStored,
+          clones() || config.advantage.mode == AdvantageMode::kStored,
           model.state_size(),
           model.distribution.choices,
           model.has_memory() ? static_cast<std::size_t>(config.policy.burn_in) : 0,
@@ -462,7 +526,25 @@ std::int64_t Plan::rounds_between_drains() const {
 }
 
 LearnerSetup Plan::learner_setup() const {
-  return {model, config.learner, config.surrogate, config.advantage, t_old, window};
+  LearnerSetup setup{model, config.learner, config.surrogate, config.advantage, t_old, window};
+  if (!clones()) return setup;
+  // The weight 1 on advantages of 1: the gradient is that of the mean log-likelihood, in every backend.
+  setup.surrogate = {};
+  setup.surrogate.name = "topr";
+  setup.advantage.mode = AdvantageMode::kStored;
+  setup.advantage.normalise = false;
+  setup.learner.kl_coef = setup.learner.proximal_coef = 0;
+  setup.learner.policy_every = 1;
+  return setup;
+}
+
+DemonstrationUse Plan::demonstration_use() const {
+  return {model,
+          transition(),
+          config.clone,
+          config.advantage.gamma,
+          config.env.reward_scale,
+          static_cast<std::uint64_t>(config.run.seed)};
 }
 
 std::string dial(const Plan& p) {

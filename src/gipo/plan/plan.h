@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "gipo/clone/demonstrations.h"
 #include "gipo/learner/learner.h"
 #include "gipo/plan/config_file.h"
 #include "gipo/policy/model.h"
@@ -32,6 +33,8 @@ struct Plan {
 
   std::size_t envs() const { return actors * envs_per_actor; }
   bool on_policy() const { return updates_per_rollout > 0; }
+  // Whether it learns from demonstrations. There is then neither dial nor replay, and every sample has the weight 1.
+  bool clones() const { return !config.clone.data.empty(); }
   // Environment steps that must have been taken before an update (0 is the first).
   std::int64_t env_steps_due(std::int64_t update) const;
   // Of a long lockstep collection: rounds after which what is finished enters the replay, and the run may stop.
@@ -48,6 +51,7 @@ struct Plan {
   TransitionSpec transition() const;
   ReplayShape replay_shape() const;
   LearnerSetup learner_setup() const;
+  DemonstrationUse demonstration_use() const;
 };
 
 // Throws Error naming the key, the value, where it was set and what is accepted.

@@ -24,6 +24,7 @@ bool picture(const Field& all) {
 
 bool fits(Encoder encoder, const Field& field) {
   if (encoder == Encoder::kFloats || field.role == Role::kMask) return encoder == Encoder::kFloats;
+  if (encoder == Encoder::kVla) return is_tokens(field) || (picture(field) && field.image() && field.stack == 1);
   return encoder == Encoder::kEmbedding ? !field.choices.empty() : picture(field);
 }
 
@@ -77,12 +78,14 @@ std::map<std::string, Encoder, std::less<>> read_list(std::string_view text, con
 
 void check_fit(Encoder encoder, const Field& field) {
   if (!fits(encoder, field)) {
-    const char* wanted =
-        encoder == Encoder::kEmbedding ? "choices" : "an image: bytes or float32 of two or three dimensions";
+    const char* wanted = encoder == Encoder::kEmbedding ? "choices"
+                         : encoder == Encoder::kVla     ? "an image of bytes, or tokens: int32 of one dimension"
+                                                        : "an image: bytes or float32 of two or three dimensions";
     throw Error(fmt::format("policy.encoder: {} does not fit the field {}, {} of shape ({}): wanted {}",
                             word_of(encoder), field.name, name_of(field.dtype), fmt::join(field.shape, ", "), wanted));
   }
-  if (encoder != Encoder::kFloats) encoder_layout(encoder, field);  // throws where a layer has no room
+  if (encoder != Encoder::kFloats && encoder != Encoder::kVla)
+    encoder_layout(encoder, field);  // throws where a layer has no room
 }
 
 }  // namespace
@@ -110,6 +113,11 @@ std::vector<Encoder> choose_encoders(const std::string& option, const Fields& fi
   }
   if (!fitted) throw Error(fmt::format("policy.encoder: {} fits none of the task's fields", option));
   return encoders;
+}
+
+bool is_tokens(const Field& field) {
+  return field.role == Role::kPolicy && field.dtype == DType::kInt32 && field.shape.size() == 1 &&
+         field.choices.empty();
 }
 
 ImageShape image_shape(const Field& field) {

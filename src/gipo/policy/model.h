@@ -27,6 +27,7 @@ struct ModelSpec {
   std::vector<Encoder> encoders;     // [fields] what reads each; none: floats are made of all
 
   bool has_raw() const { return std::ranges::any_of(fields, &Field::raw); }
+  bool is_large() const { return std::ranges::find(encoders, Encoder::kVla) != encoders.end(); }  // vla_spec.h
   bool has_memory() const { return options.memory != Memory::kNone; }
   bool needs_torch() const { return has_raw() || has_memory(); }
   // Numbers that a network with memory carries from step to step. Of transformer blocks: the inputs of each at the steps

@@ -78,6 +78,8 @@ typename B::Value encoder_network(B& b, Encoder encoder, typename B::Value x, co
     }
     case Encoder::kEmbedding:
       return b.flat(b.lookup("table", x, field.choices));
+    case Encoder::kVla:
+      break;
   }
   GIPO_NOT_REACHED();
 }

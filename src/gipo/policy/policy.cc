@@ -9,7 +9,7 @@
 namespace gipo {
 
 PolicyParameters<float> parameters_of(const Weights& weights) {
-  return {weights.policy, weights.critic, &weights.scale, weights.policy_version, weights.version};
+  return {weights.policy, weights.critic, &weights.scale, weights.policy_version, weights.version, weights.model.get()};
 }
 
 template <class T>

@@ -15,6 +15,7 @@
 namespace gipo {
 
 class OnnxGraph;
+class OwnParameters;
 class RandomStream;
 
 // Names of nodes: the scaled floats of observations, empty where there are none, and the fields that encoders read.
@@ -32,6 +33,7 @@ struct PolicyParameters {
   const ObservationScale* scale = nullptr;
   // Two calls with one version mean the same numbers; negative: always others.
   std::int64_t policy_version = -1, critic_version = -1;
+  SharedModel* model = nullptr;  // Weights::model
 };
 PolicyParameters<float> parameters_of(const Weights& weights);
 
@@ -95,6 +97,8 @@ class Policy {
   virtual void initialise(Part part, std::span<T> parameters, RandomStream& random) const = 0;
   // Brings parameters that an update moved too far back to where the distribution takes them.
   virtual void constrain(std::span<T> policy) const = 0;
+  // Not null: there are no tensors, and it keeps its parameters itself (own_parameters.h).
+  virtual OwnParameters* own() { return nullptr; }
 
   virtual void see(const PolicyParameters<T>& parameters, const PolicyInput& input) = 0;
   // What another one of the same kind has just seen, with these parameters.

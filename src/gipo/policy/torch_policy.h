@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gipo/core/libtorch.h"
 #include "gipo/policy/policy.h"
 
 namespace gipo {
@@ -19,8 +20,5 @@ std::vector<std::string> torch_cuda_devices();
 void check_torch_device(const std::string& device);
 // The version of libtorch in this program; empty where it was built without.
 std::string torch_version();
-inline constexpr const char* kAddTorch =
-    "this program was built without libtorch: scripts/setup.sh --torch installs it, and a build with -DGIPO_TORCH=ON "
-    "has it";
 
 }  // namespace gipo

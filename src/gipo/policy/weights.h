@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace gipo {
 
 class ByteReader;
 class ByteWriter;
+class SharedModel;
 
 // An immutable state of the policy as actors see it: weights, the scales of observations and rewards, and the version,
 // i.e. the number of optimizer updates behind them.
@@ -21,6 +23,7 @@ struct Weights {
   std::int64_t version = 0;
   std::int64_t policy_version = 0;  // the last that changed the policy
   std::vector<float> policy, critic;
+  std::shared_ptr<SharedModel> model;  // in place of both, where what learns also acts; its weights do change
   ObservationScale scale;
   RunningMoments returns{1};  // discounted ones, for the scale of rewards; none where these stay as they are
 

@@ -1,4 +1,5 @@
-// Updates of one run, one after the other, without the host. Compiles for host and device.
+// Updates of one run, one after the other: without the host, or from one step of its environments to the next. Compiles for
+// host and device.
 #pragma once
 
 #include "gipo/population/layout.h"
@@ -21,17 +22,33 @@ GIPO_CARD void copy_array(Team& team, T* to, const T* from, std::size_t count) {
 #endif
 }
 
-// What outlives a launch, into shared memory and back.
-template <class Team, class Copy>
-GIPO_CARD void each_kept(Team&, const Run& run, const Copy& copy) {
+// What outlives a launch: copy(place in shared memory, place in the card's, count). What is the same place needs none.
+template <class Copy>
+GIPO_CARD void each_kept(const Run& run, const Copy& copy) {
   const RunSpec& s = run.spec;
   const RunMemory& m = run.memory;
   const Workspace& w = run.work;
   copy(w.state, m.state, 1);
   copy(w.slots, m.slots, s.envs);
+  copy(w.mean, m.mean, s.observation);
+  copy(w.inverse_std, m.inverse_std, s.observation);
   copy(w.policy, m.policy, s.policy.parameters);
   copy(w.critic, m.critic, s.critic.parameters);
   if (s.keeps_average) copy(w.average, m.average, s.policy.parameters);
+}
+template <class Team>
+GIPO_CARD void fetch_kept(Team& team, const Run& run) {
+  each_kept(run, [&](auto* work, auto* kept, int n) {
+    if (work != kept) copy_array(team, work, kept, static_cast<std::size_t>(n));
+  });
+  team.sync();
+}
+template <class Team>
+GIPO_CARD void store_kept(Team& team, const Run& run) {
+  team.sync();
+  each_kept(run, [&](auto* work, auto* kept, int n) {
+    if (work != kept) copy_array(team, kept, work, static_cast<std::size_t>(n));
+  });
 }
 
 // Whether what one more update may report has room.
@@ -39,43 +56,70 @@ GIPO_CARD bool has_room(const RunSpec& s, const RunState& state, std::int64_t ro
   return state.logs < s.most_logs && state.episodes + rounds * s.envs <= s.most_episodes;
 }
 
-// Until update `until` is done, or earlier where what is to be reported has no more room, or the run has failed.
+// Of so many updates. Ends with a sync.
 template <class Team>
-GIPO_CARD void advance(Team& team, const Run& run, std::int64_t until) {
+GIPO_CARD void begin_launch(Team& team, const Run& run, std::int64_t updates) {
   const RunSpec& s = run.spec;
-  each_kept(team, run,
-            [&](auto* work, auto* kept, int n) { copy_array(team, work, kept, static_cast<std::size_t>(n)); });
-  team.sync();
   RunState& state = run.state();
-  if (!state.begun) {
-    for (int env = team.rank(); env < s.envs; env += team.size()) {
-      start_episode(s.task, run.work.slots[env]);
-      observe(s.task, run.work.slots[env], open_row(run, env, 0));
-    }
-  }
+  for (int env = 0; env < s.envs && !state.begun; ++env) begin_episode(team, run, env);
   team.sync();
   if (team.rank() == 0) {
     state.begun = 1;
     state.episodes = state.logs = 0;
+    state.until = smaller_of(state.version + updates, s.updates);
   }
   team.sync();
-  until = smaller_of(until, s.updates);
-  while (state.version < until && state.skipped_in_a_row < s.max_bad_updates && !state.not_finite) {
-    const std::int64_t due = env_steps_due(s, state.version) - state.env_steps;
-    const std::int64_t rounds = due > 0 ? (due + s.envs - 1) / s.envs : 0;
-    bool room = true;
-    for (std::int64_t r = 0; r < rounds && room; ++r) {
-      room = has_room(s, state, 1);
-      if (room) step_all(team, run);
+}
+
+// Updates, until the environments must step: true once their actions are chosen. False where the launch has done its
+// updates, what is to be reported has no more room, or the run has failed.
+template <class Team>
+GIPO_CARD bool proceed(Team& team, const Run& run) {
+  const RunSpec& s = run.spec;
+  const RunState& state = run.state();
+  while (state.version < state.until && state.skipped_in_a_row < s.max_bad_updates && !state.not_finite) {
+    if (state.env_steps < env_steps_due(s, state.version)) {
+      if (!has_room(s, state, 1)) return false;
+      act(team, run);
+      return !state.not_finite;
     }
-    if (!room || !has_room(s, state, 0) || state.not_finite) break;
-    if (team.rank() == 0) set_scales(s, state);
-    team.sync();
+    if (!has_room(s, state, 0)) return false;
+    set_scales(team, run);
     update(team, run);
   }
+  return false;
+}
+
+// A launch of a task that steps on the card.
+template <class Team>
+GIPO_CARD void advance(Team& team, const Run& run, std::int64_t updates) {
+  const RunSpec& s = run.spec;
+  fetch_kept(team, run);
+  begin_launch(team, run, updates);
+  while (proceed(team, run)) {
+    for (int env = team.rank(); env < s.envs; env += team.size()) {
+      Slot& slot = run.work.slots[env];
+      run.memory.stepped[env] = step_classic(s, slot, run.memory.open_action[open_step(s, env, slot.length)],
+                                             open_row(run, env, slot.length + 1));
+    }
+    team.sync();
+    take_in(team, run);
+  }
+  store_kept(team, run);
+}
+
+// One turn of a hosted task: from what its environments were told to do the last time to what they are asked to do next.
+// updates: of a launch that begins; 0: one goes on.
+template <class Team>
+GIPO_CARD void take_turn(Team& team, const Run& run, std::int64_t updates) {
+  RunState& state = run.state();
+  fetch_kept(team, run);
+  if (updates > 0) begin_launch(team, run, updates);
+  if (state.acting) take_in(team, run);
+  const bool acts = proceed(team, run);
   team.sync();
-  each_kept(team, run,
-            [&](auto* work, auto* kept, int n) { copy_array(team, kept, work, static_cast<std::size_t>(n)); });
+  if (team.rank() == 0) *run.memory.acting = state.acting = acts;
+  store_kept(team, run);
 }
 
 }  // namespace gipo::population

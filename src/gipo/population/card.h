@@ -6,8 +6,10 @@
 // in an order that depends on the size of the team alone.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "gipo/core/device.h"
 
@@ -28,6 +30,11 @@ struct OneThread {
   static void sums(double (&)[kCount]) {}
   static float largest(float value) { return value; }
 };
+
+template <class T>
+GIPO_CARD bool is_finite(T x) {
+  return std::fabs(x) <= std::numeric_limits<T>::max();
+}
 
 // Four floats that are read and written at once; both sides are aligned to 16 bytes.
 struct Four {

@@ -11,6 +11,10 @@
 // advantages need whole stretches; then each chunk goes forward again and back. Layers before are thus computed twice, but
 // no activations of a whole batch are kept: several runs fit one multiprocessor, and hide each other's waiting.
 //
+// A task that cannot step on a card is hosted: the run acts, and ends its launch; the host steps the environments and tells
+// what came of it; the next launch takes that in, updates and acts again. Observations of such tasks are wide: what does not
+// fit a block's share of shared memory stays in the card's memory (Shared).
+//
 // A layer's matrix lies as [inputs + 1, outputs]: its last row is the bias, and every row of samples ends with a one.
 // Threads take tiles of 4 samples x 4 outputs: 64 products for 8 reads of 16 bytes. Strides are odd multiples of 16 bytes,
 // so that neighbouring rows lie in different banks.
@@ -27,10 +31,10 @@
 
 namespace gipo::population {
 
-enum class Task { kCartPole, kAcrobot, kPendulum, kMountainCar, kMountainCarContinuous };
+enum class Task { kCartPole, kAcrobot, kPendulum, kMountainCar, kMountainCarContinuous, kHosted };
 enum class Advantages { kVtrace, kGae, kStored };
 
-inline constexpr int kMostLayers = 6, kMostObservation = 6, kMostState = 4, kMostOutputs = 64;
+inline constexpr int kMostLayers = 6, kMostState = 4, kMostOutputs = 64;
 inline constexpr int kMostThreads = 256;  // of a block
 inline constexpr int kGapPoolUpdates = 32;
 
@@ -54,13 +58,19 @@ struct Net {
   int parameters = 0;  // floats in all, padding included
 };
 
+// Which arrays of a run lie in shared memory, beside those that always do.
+struct Shared {
+  bool critic = true, policy = true, outputs = true, average = true, gradient = true;
+};
+
 // Fixed for a run.
 struct RunSpec {
   Task task = Task::kCartPole;
-  int observation = 0, envs = 0, time_limit = 0;
-  int choices = 0;  // of the distribution; 0: a Gaussian
-  int bins = 0;     // choices that are bins of a range
-  double low = 0, high = 0, reward_scale = 1;
+  int observation = 0, envs = 0, time_limit = 0, most_faults = 0;
+  int choices = 0;                             // of the distribution; 0: Gaussians
+  int dims = 1;                                // of an action
+  int bins = 0;                                // choices that are bins of a range
+  double low = 0, high = 0, reward_scale = 1;  // the bounds: of a task that steps on the card
   bool normalise_observations = false, normalise_rewards = false;
 
   Net policy, critic;
@@ -89,10 +99,19 @@ struct RunSpec {
   int gap_stride = 1;     // every how manieth sample of a batch is
   int most_episodes = 0;  // that one launch can report
   int most_logs = 0;      // updates that one launch can log
+  Shared shared;
 };
 
 struct Moments {
-  double count = 0, mean[kMostObservation] = {}, square[kMostObservation] = {};
+  double count = 0, mean = 0, square = 0;
+};
+
+// What a step of an environment came to.
+struct Stepped {
+  double reward = 0;
+  int terminated = 0, truncated = 0;
+  int fault = 0;       // not 0: it means nothing, and a new episode has begun
+  int bad_starts = 0;  // episodes that were given up before their first step
 };
 
 // One environment and its open segment.
@@ -104,6 +123,7 @@ struct Slot {
   int steps = 0;                      // of the episode
   int length = 0;                     // of the open segment
   int terminated = 0, truncated = 0;  // the open segment has ended so
+  int faults = 0, unused = 0;         // in a row, without a whole segment between them
 };
 
 // One segment in the replay.
@@ -120,7 +140,7 @@ struct Episode {
 
 // Figures of one update, as UpdateStats has them.
 struct LoggedUpdate {
-  std::int64_t update = 0, env_steps = 0, replay_size = 0, skipped_updates = 0;
+  std::int64_t update = 0, env_steps = 0, replay_size = 0, skipped_updates = 0, rejected = 0;
   double policy_loss = 0, value_loss = 0, entropy = 0, proximal_kl = 0, explained_variance = 0;
   double importance_mean = 1, importance_cut_frac = 0;
   double policy_grad_norm = 0, value_grad_norm = 0, policy_lr = 0, value_lr = 0;
@@ -132,7 +152,8 @@ struct LoggedUpdate {
 // What a run is, between two launches.
 struct RunState {
   std::int64_t version = 0, env_steps = 0, skipped = 0, skipped_in_a_row = 0;
-  std::int64_t policy_steps = 0, critic_steps = 0, evicted = 0;
+  std::int64_t policy_steps = 0, critic_steps = 0, evicted = 0, rejected = 0;
+  std::int64_t until = 0;  // updates that this launch is to reach
   Stream replay;
   int first_segment = 0, segments = 0;  // of the ring
   int next_row = 0, rows_used = 0;      // of the ring
@@ -141,9 +162,11 @@ struct RunState {
   int episodes = 0, logs = 0;           // reported by this launch
   int begun = 0;                        // its environments have
   int not_finite = 0;                   // an environment or a policy gave what no learner may see
-  Moments observed, returns;
+  int acting = 0;                       // actions are chosen, and what comes of them is not taken in
+  double observed = 0;                  // observations that the moments are of
+  Moments returns;
   Moments published_returns;  // as they were at the last update
-  float mean[kMostObservation] = {}, inverse_std[kMostObservation] = {}, limit = 0;
+  float limit = 0;            // of normalised observations
   float reward_factor = 1, reward_limit = 0;
   LoggedUpdate last;  // the last update's figures
 };
@@ -151,22 +174,34 @@ struct RunState {
 // Where a run's arrays lie in the card's memory.
 struct RunMemory {
   RunState* state;
-  Slot* slots;  // [envs]
+  Slot* slots;                              // [envs]
+  double *observed_mean, *observed_square;  // [D] moments of observations
+  float *mean, *inverse_std;                // [D] what networks see of them
   // Parameters as Layer has them.
   float *policy, *critic, *average;                                    // [parameters]
   float *policy_first, *policy_second, *critic_first, *critic_second;  // moments of AdamW
-  float* critic_gradient;                                              // [parameters] until the policy\'s is known too
-  // The replay. D: observation.
+  float* critic_gradient;                                              // [parameters] until the policy's is known too
+  // The replay. D: observation, A: dims.
   Held* segments;                      // [most_segments]
   float* observation;                  // [rows, D]
-  float *action, *log_prob, *reward;   // [rows]
+  float* action;                       // [rows, A]
+  float *log_prob, *reward;            // [rows]
   float *advantage, *target;           // [rows] stored advantages alone
   std::int32_t *collected, *env_step;  // [rows] the version that chose the action; steps of the run before it
   std::int32_t* gaps;                  // [gap_pool]
   // Open segments. L: segment_length.
-  float* open_observation;                                             // [envs, L + 1, D]
-  float *open_action, *open_log_prob, *open_reward, *open_discounted;  // [envs, L]
-  std::int32_t* open_version;                                          // [envs, L]
+  float* open_observation;                               // [envs, L + 1, D]
+  float* open_action;                                    // [envs, L, A]
+  float *open_log_prob, *open_reward, *open_discounted;  // [envs, L]
+  std::int32_t* open_version;                            // [envs, L]
+  Stepped* stepped;                                      // [envs] the last step; of a hosted task what the host told
+  // A hosted task: what is asked of the host, and what it tells.
+  std::int32_t* acting;  // [1] whether the environments are to step
+  float* chosen;         // [envs, A]
+  float* seen;           // [envs, D] what the steps led to
+  float* first;          // [envs, D] what new episodes begin with
+  // What has no room in shared memory (Shared).
+  float *spare_action, *spare_outputs, *spare_average_outputs, *spare_gradient;
   // What is reported.
   Episode* episodes;       // [most_episodes]
   LoggedUpdate* logs;      // [most_logs]
@@ -178,16 +213,20 @@ struct RunMemory {
 struct Workspace {
   RunState* state;
   Slot* slots;
+  float *mean, *inverse_std;               // [D]
   float *policy, *critic, *average;        // [parameters]
   float* gradient;                         // [parameters] of one network
   float* samples[kMostLayers + 1];         // [C, in_stride] what each layer reads; the last: outputs, then derivatives
   float* parts;                            // [kMostThreads * 16] of gradients
   int* rows;                               // [N] of the ring; the last of a stretch knows what follows it
   int *stretch_begin, *stretch_length;     // [N] a length below zero: the task ended there
-  float *action, *reward, *value, *after;  // [N] after: values of what follows each stretch
+  float* action;                           // [N, A]
+  float *reward, *value, *after;           // [N] after: values of what follows each stretch
   float *joint, *trust, *importance;       // [N]
   float *advantage, *target, *multiplier;  // [N]
   float *outputs, *average_outputs;        // [N, outputs]
+  float* deviation;                        // [C, extra] derivatives by the log deviations
+  double* deviation_sums;                  // [extra]
   int* counts;                             // [4] numbers that one thread works out for all
 };
 

@@ -7,6 +7,7 @@
 
 #include "gipo/plan/plan.h"
 #include "gipo/population/card_run.h"
+#include "gipo/train/faults.h"
 
 namespace gipo::population {
 
@@ -29,10 +30,13 @@ class Engine {
   virtual void wait() = 0;
   virtual const char* head(std::size_t run) const = 0;
   virtual const char* report(std::size_t run) const = 0;
+  // Segments of a run that has ended which a hosted task made worthless.
+  virtual Rejections rejections(std::size_t run) const = 0;
 };
 
-// In one thread of the processor: slow; for tests.
-std::unique_ptr<Engine> make_host_engine();
+// In one thread of the processor, hosted tasks in so many: slow; for tests. shared: bytes of what is a block's shared memory
+// on a card.
+std::unique_ptr<Engine> make_host_engine(std::size_t threads = 1, std::size_t shared = std::size_t{1} << 30);
 // Throws Error where the program has no CUDA, there is no card, or its driver is too old.
 std::unique_ptr<Engine> make_cuda_engine();
 

@@ -49,8 +49,9 @@ class Group {
     engine_.launch(kUpdates);
     while (under_way) {
       engine_.wait();
-      if (interrupted()) return false;
       under_way = std::ranges::any_of(runs_, [&](const auto& run) { return goes_on(run, index(run)); });
+      patience_ = under_way ? 0 : 1;
+      if (interrupted()) return false;
       if (under_way) engine_.launch(kUpdates);
       // What was reported is written while the card goes on.
       pool_.run(runs_.size(), [&](std::size_t i) { record(i, hooks_.seconds() - start); });
@@ -68,7 +69,7 @@ class Group {
   };
 
   std::size_t index(const Kept& run) const { return static_cast<std::size_t>(&run - runs_.data()); }
-  bool interrupted() const { return hooks_.signals && hooks_.signals->load() > 0; }
+  bool interrupted() const { return hooks_.signals && hooks_.signals->load() > patience_; }
 
   bool goes_on(const Kept& run, std::size_t i) const {
     const RunState& state = *reinterpret_cast<const RunState*>(engine_.head(i));
@@ -84,12 +85,14 @@ class Group {
       try {
         run.recorder->take(engine_.head(i), engine_.report(i));
       } catch (const RunError& e) {
+        const Rejections rejections = engine_.rejections(i);
         run.why = e.what();
+        if (!rejections.last.empty()) run.why += "; the last segment that was dropped: " + rejections.last;
         run.ended = true;
-        run.recorder->fail(engine_.head(i), run.why, seconds);
+        run.recorder->fail(engine_.head(i), rejections, run.why, seconds);
       }
       if (!run.ended && run.recorder->done()) {
-        run.recorder->finish(engine_.head(i), stop_, seconds);
+        run.recorder->finish(engine_.head(i), engine_.rejections(i), stop_, seconds);
         run.ended = true;
       }
     } catch (const Interrupted&) {       // it begins anew another time
@@ -117,6 +120,8 @@ class Group {
   const PopulationHooks& hooks_;
   ThreadPool& pool_;
   Stop stop_;
+  int patience_ =
+      0;  // signals that are let pass: one while the last evaluations are played, or all updates were for nothing
   std::vector<Kept> runs_;
 };
 

@@ -13,7 +13,7 @@ namespace gipo::population {
 struct PopulationHooks {
   std::function<double()> seconds;                                     // since some start
   std::function<double()> wall_time;                                   // since 1970, for logs
-  const std::atomic<int>* signals = nullptr;                           // above 0: end soon
+  const std::atomic<int>* signals = nullptr;                           // above 0: end soon; above 1: and now
   std::function<void(std::size_t run, double fraction)> progress;      // of its updates
   std::function<void(std::size_t run, const std::string& why)> ended;  // why it failed; empty: it did not
   std::function<std::string(std::size_t run)> command;                 // what its folder says it was begun with

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "gipo/core/message_of.h"
+#include "gipo/env/env.h"
 #include "gipo/population/prepare.h"
 #include "gipo/run/export.h"
 #include "gipo/train/small_runs.h"
@@ -16,6 +17,29 @@ namespace gipo::population {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Stepped by the host, as MuJoCo's tasks are; breaks down now and then.
+class Shaky final : public Env {
+ public:
+  Shaky() : Env(shaky_spec()) { own_spec().engine = "MuJoCo in a test"; }
+  static EnvSpec shaky_spec() {
+    return {"Shaky-v0", "for tests", 2, ActionSpace::box({-1, -2, -HUGE_VAL}, {1, 3, HUGE_VAL}), 25};
+  }
+  void observe(std::span<double> observation) const override { observation[0] = state_, observation[1] = 1 - state_; }
+  void save_physics(ByteWriter&) const override {}
+  void load_physics(ByteReader&) override {}
+
+ private:
+  void start_episode(RandomStream& random) override { state_ = random.uniform(); }
+  Outcome advance(std::span<const double> action) override {
+    state_ = 0.9 * state_ + 0.1 * action[0] + 0.02 * action[1] + 0.01 * action[2];
+    if (++steps_ % 37 == 0) return {0, true, "broke"};
+    return {1 - state_ * state_, false};
+  }
+  double state_ = 0;
+  int steps_ = 0;
+};
+const RegisterEnv kShaky{Shaky::shaky_spec(), [] { return std::make_unique<Shaky>(); }};
 
 class Populations : public SmallRuns, public testing::Test {
  protected:
@@ -38,19 +62,19 @@ class Populations : public SmallRuns, public testing::Test {
   }
 
   // On the host twin.
-  void train(std::span<const Plan> plans) {
+  void train(std::span<const Plan> plans) { train(plans, *make_host_engine()); }
+  void train(std::span<const Plan> plans, Engine& engine) {
     std::vector<const Plan*> all;
     for (const Plan& plan : plans) {
       check_plan(plan);
       all.push_back(&plan);
     }
-    const auto engine = make_host_engine();
     PopulationHooks hooks;
     hooks.seconds = hooks.wall_time = [] { return 0.0; };
     hooks.progress = [](std::size_t, double) {};
     hooks.ended = [&](std::size_t, const std::string& why) { failures_ += why; };
     hooks.command = [](std::size_t) { return "test"; };
-    EXPECT_TRUE(train_population(*engine, all, hooks));
+    EXPECT_TRUE(train_population(engine, all, hooks));
   }
 
   std::vector<nlohmann::json> lines(const std::string& run, const std::string& file) {
@@ -182,6 +206,83 @@ TEST_F(Populations, EveryOptionOfTheObjectiveGoesAsTheTrainersDoes) {
   });
 }
 
+TEST_F(Populations, HostedTasksGoAsTheTrainersDo) {
+  Config& c = loaded_.config;
+  c.env.normalise_rewards = true;
+  for (const char* id : {"InvertedPendulum-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5"}) {
+    c.env.id = id;
+    expect_alike(id, 10);
+  }
+  c.env.id = "Reacher-v5";
+  const Config plain = c;
+  const auto with = [&](const std::string& what, auto&& set) {
+    c = plain;
+    set();
+    expect_alike("Reacher " + what, 10);
+  };
+  with("centre", [&] {
+    c.surrogate.centre = Centre::kProximal;
+    c.surrogate.pull_back = PullBack::kBoth;
+    c.learner.schedule = Schedule::kLinear;
+  });
+  with("proximal term", [&] {
+    c.learner.proximal_coef = 0.3;
+    c.learner.kl_coef = 0.1;
+    c.learner.entropy_coef = 0.01;
+    c.learner.publish = Published::kAverage;
+  });
+  with("stored", [&] {
+    c.advantage.mode = AdvantageMode::kStored;
+    c.env.time_limit = 30;
+  });
+  with("one dimension in bins", [&] {
+    c.env.id = "InvertedPendulum-v5";
+    c.policy.distribution = DistributionChoice::kBinned;
+  });
+}
+
+// Neither the threads that step nor where arrays lie change a byte.
+TEST_F(Populations, HostedRunsAreTheSameWhereverTheyStep) {
+  loaded_.config.learner.updates = 30;
+  loaded_.config.learner.proximal_coef = 0.3;
+  const auto plans = [&](const std::string& name) {
+    std::vector<Plan> all;
+    for (const char* id : {"InvertedDoublePendulum-v5", "Hopper-v5", "CartPole-v1"}) {
+      loaded_.config.env.id = id;
+      all.push_back(plan_named(name + id));
+    }
+    return all;
+  };
+  train(plans("one"), *make_host_engine(1));
+  train(plans("many"), *make_host_engine(3, 20'000));
+  EXPECT_EQ(failures_, "");
+  EXPECT_FALSE(spread(card_spec(plans("room")[1], 30), 1, 20'000).shared.policy);
+  for (const char* id : {"InvertedDoublePendulum-v5", "Hopper-v5", "CartPole-v1"}) {
+    for (const char* file : {"metrics.jsonl", "episodes.jsonl", "evaluations.jsonl", "policy.safetensors"}) {
+      EXPECT_EQ(read_file(dir_ / ("one" + std::string(id)) + "/" + file),
+                read_file(dir_ / ("many" + std::string(id)) + "/" + file))
+          << id << file;
+    }
+  }
+}
+
+// The segment is dropped, and counted; where it is always so, the run ends.
+TEST_F(Populations, ASimulationThatBreaksDownIsOneOfTheTrainers) {
+  Config& c = loaded_.config;
+  c.env.id = "Shaky-v0";
+  expect_alike("shaky", 20);
+  const auto cpu = nlohmann::json::parse(file("cpu shaky", "summary.json"))["counts"],
+             card = nlohmann::json::parse(file("card shaky", "summary.json"))["counts"];
+  EXPECT_GT(card["rejected_segments"].get<int>(), 2);
+  EXPECT_EQ(card["rejected_segments"], cpu["rejected_segments"]);
+  EXPECT_EQ(card["faults"], cpu["faults"]);
+  EXPECT_TRUE(card["faults"].contains("broke"));
+  c.env.reward_scale = 1e39;
+  train(std::vector{plan_named("infinite")});
+  EXPECT_NE(failures_.find("environment 7 (Shaky-v0) gave a reward that is not finite"), std::string::npos)
+      << failures_;
+}
+
 // Single steps have streams of their own: the same distribution, other numbers.
 TEST_F(Populations, SingleStepsAreSampled) {
   loaded_.config.replay.sampling = Sampling::kTransitions;
@@ -248,6 +349,16 @@ TEST_F(Populations, WhatACardCannotDoIsNamed) {
   EXPECT_NE(
       refusal([](Config& c) { c.env.id = "Recall-v0"; }).find("env.id = \"Recall-v0\" cannot be trained on a card"),
       std::string::npos);
+  EXPECT_NE(refusal([](Config& c) {
+              c.env.id = "Hopper-v5";
+              c.surrogate.ratio = RatioOf::kDimension;
+            }).find("surrogate.ratio = \"dimension\" cannot be trained on a card: wanted joint"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Config& c) {
+              c.env.id = "Hopper-v5";
+              c.policy.distribution = DistributionChoice::kBinned;
+            }).find("policy.distribution = \"binned\" of several action dimensions"),
+            std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.policy.layer_norm = true; }).find("policy.layer_norm = true"), std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.policy.shared = 1; }).find("policy.shared = 1"), std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.run.mode = RunMode::kAsync; }).find("wanted lockstep"), std::string::npos);

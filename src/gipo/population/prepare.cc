@@ -13,6 +13,7 @@
 #include "gipo/objective/surrogate.h"
 #include "gipo/policy/mlp_policy.h"
 #include "gipo/population/layout.h"
+#include "gipo/train/faults.h"
 
 namespace gipo::population {
 namespace {
@@ -28,11 +29,13 @@ constexpr struct {
 
 constexpr double kMostSteps = 2e9;   // what a 32-bit number counts
 constexpr int kShortestEpisode = 4;  // no classic task ends one earlier, but by its time limit
+constexpr int kShortestHosted = 2;   // on average
 
-std::optional<Task> task_of(const std::string& id) {
+std::optional<Task> task_of(const EnvSpec& env) {
   for (const auto& known : kTasks) {
-    if (id == known.id) return known.task;
+    if (env.id == known.id) return known.task;
   }
+  if (env.engine.starts_with("MuJoCo ")) return Task::kHosted;
   return std::nullopt;
 }
 
@@ -61,8 +64,9 @@ Advantages advantages_of(AdvantageMode mode) {
 
 // A segment has at least half of the longest, or is what an episode left; the replay holds no more segments than that
 // allows.
-int most_segments(const Plan& plan, int time_limit) {
-  const int shortest = time_limit > 0 ? std::min(kShortestEpisode, time_limit) : kShortestEpisode;
+int most_segments(const Plan& plan, const RunSpec& s) {
+  const int least = s.task == Task::kHosted ? kShortestHosted : kShortestEpisode;
+  const int shortest = s.time_limit > 0 ? std::min(least, s.time_limit) : least;
   const int mean = std::max(1, std::min(shortest, static_cast<int>(plan.segment_length) / 2));
   return static_cast<int>(plan.capacity) / mean + 2;
 }
@@ -104,11 +108,17 @@ void check_plan(const Plan& plan) {
   const auto refuse_if = [&](bool refused, const std::string& what, const std::string& wanted) {
     if (refused) refuse(what, wanted);
   };
-  if (!task_of(plan.env.id)) {
+  if (!task_of(plan.env)) {
     std::vector<std::string> known;
     for (const auto& task : kTasks) known.emplace_back(task.id);
-    refuse(fmt::format("env.id = \"{}\"", plan.env.id), fmt::format("{}", fmt::join(known, ", ")));
+    refuse(fmt::format("env.id = \"{}\"", plan.env.id),
+           fmt::format("{}, or a MuJoCo task of `gipo list envs`", fmt::join(known, ", ")));
   }
+  const DistributionSpec& distribution = plan.model.distribution;
+  refuse_if(distribution.dims() > 1 && distribution.kind() != DistributionKind::kGaussian,
+            "policy.distribution = \"binned\" of several action dimensions", "gaussian");
+  refuse_if(distribution.dims() > 1 && c.surrogate.ratio != RatioOf::kJoint, "surrogate.ratio = \"dimension\"",
+            "joint");
   refuse_if(c.learner.backend != "cpu", fmt::format("learner.backend = \"{}\"", c.learner.backend),
             "cpu, whose results it has");
   refuse_if(c.run.mode != RunMode::kLockstep, "run.mode = \"async\"", "lockstep");
@@ -139,11 +149,13 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
   const MlpShapes shapes = mlp_shapes(plan.model);
   const DistributionSpec& distribution = plan.model.distribution;
   RunSpec s;
-  s.task = *task_of(plan.env.id);
+  s.task = *task_of(plan.env);
   s.observation = static_cast<int>(plan.env.observation_size);
   s.envs = static_cast<int>(plan.envs());
   s.time_limit = static_cast<int>(std::min<std::int64_t>(plan.env.time_limit, 2'000'000'000));
+  s.most_faults = static_cast<int>(kMostFaults);
   s.choices = static_cast<int>(distribution.choices[0]);
+  s.dims = static_cast<int>(distribution.dims());
   if (plan.env.action.continuous(0)) {
     s.bins = s.choices;
     s.low = static_cast<double>(plan.env.action.low[0]);
@@ -195,29 +207,42 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
   s.proximal_updates = c.learner.proximal_updates;
   s.max_grad_norm = c.learner.max_grad_norm;
   s.capacity = static_cast<int>(plan.capacity);
-  s.most_segments = most_segments(plan, s.time_limit);
+  s.most_segments = most_segments(plan, s);
   s.rows = s.capacity + s.most_segments + s.segment_length + 2;
   s.gap_stride = std::clamp(s.batch / 4, 1, 64);
   s.gap_pool = kGapPoolUpdates * ((s.batch + s.gap_stride - 1) / s.gap_stride);
   s.most_logs = static_cast<int>(updates / s.log_every) + 2;
   // Where episodes are as short as they hardly ever are, a launch ends earlier.
   const double steps = static_cast<double>(updates) * s.env_steps_per_update + static_cast<double>(s.warmup);
-  s.most_episodes = 2 * s.envs + static_cast<int>(steps / 8);
+  s.most_episodes = 2 * s.envs + static_cast<int>(steps / (s.task == Task::kHosted ? kShortestHosted : 8));
   return s;
+}
+
+RunSpec spread(RunSpec spec, int threads, std::size_t room) {
+  Shared& shared = spec.shared;
+  const auto all = {&shared.critic, &shared.policy, &shared.outputs, &shared.average, &shared.gradient};
+  for (bool* const array : all) *array = false;
+  for (bool* const array : all) {
+    *array = true;
+    if (shared_bytes(spec, threads) > room) *array = false;
+  }
+  return spec;
 }
 
 std::size_t shared_bytes(const RunSpec& spec, int threads) {
   Carver carver(nullptr);
-  carve_workspace(spec, threads, carver);
+  carve_workspace<true>(spec, RunMemory{}, threads, carver);
   return carver.bytes();
 }
 
 std::size_t memory_bytes(const RunSpec& spec) {
   Carver carver(nullptr);
-  RunMemory memory;
+  RunMemory memory{};
   carve_head(spec, memory, carver);
   carve_body(spec, memory, carver);
   carve_report(spec, memory, carver);
+  carve_asked(spec, memory, carver);
+  carve_told(spec, memory, carver);
   return carver.bytes();
 }
 
@@ -242,7 +267,7 @@ void write_head(const Plan& plan, const RunSpec& spec, char* head) {
   if (spec.keeps_average) to_card(spec.policy, first.policy, m.average);
   RunState& state = *new (m.state) RunState();
   state.replay.key = derive_seed(seed, "replay");
-  std::ranges::fill(state.inverse_std, 1.0f);
+  std::fill_n(m.inverse_std, spec.observation, 1.0f);
   state.limit = state.reward_limit = HUGE_VALF;
   for (std::size_t i = 0; i < plan.envs(); ++i) {
     Slot& slot = *new (m.slots + i) Slot();
@@ -261,13 +286,13 @@ Weights weights_of(const Plan& plan, const RunSpec& spec, const char* head) {
   weights.policy = from_card(spec.policy, spec.publishes_average ? m.average : m.policy);
   weights.critic = from_card(spec.critic, m.critic);
   for (int d = 0; d < spec.observation; ++d) {
-    weights.scale.mean[static_cast<std::size_t>(d)] = state.mean[d];
-    weights.scale.inverse_std[static_cast<std::size_t>(d)] = state.inverse_std[d];
+    weights.scale.mean[static_cast<std::size_t>(d)] = m.mean[d];
+    weights.scale.inverse_std[static_cast<std::size_t>(d)] = m.inverse_std[d];
   }
   weights.scale.limit = state.limit;
   if (state.returns.count > 0) {
     weights.returns =
-        RunningMoments(state.returns.count, {state.returns.mean[0]}, {state.returns.square[0] / state.returns.count});
+        RunningMoments(state.returns.count, {state.returns.mean}, {state.returns.square / state.returns.count});
   }
   return weights;
 }

@@ -15,6 +15,9 @@ void check_plan(const Plan& plan);
 // A plan that was checked, as a card sees it. `updates`: about how many one launch makes, for the room of what it reports.
 RunSpec card_spec(const Plan& plan, std::int64_t updates);
 
+// The same run, with the arrays in shared memory that have room there, those that are read most often first.
+RunSpec spread(RunSpec spec, int threads, std::size_t room);
+
 // Bytes of shared memory that a run needs with blocks of so many threads, and of the card's memory.
 std::size_t shared_bytes(const RunSpec& spec, int threads);
 std::size_t memory_bytes(const RunSpec& spec);

@@ -110,11 +110,11 @@ void Recorder::log_update(const LoggedUpdate& u, const float* samples, const std
   figures_.insert(figures_.end(), diagnostics.begin(), diagnostics.end());
   figures_.insert(figures_.end(), {{"replay_size", static_cast<double>(u.replay_size)},
                                    {"skipped_updates", static_cast<double>(u.skipped_updates)},
-                                   {"rejected_segments", 0.0}});
+                                   {"rejected_segments", static_cast<double>(u.rejected)}});
   folder_.metrics(u.update, u.env_steps, figures_, diagnostics_);
 }
 
-void Recorder::finish(const char* head, const Stop& stop, double seconds) {
+void Recorder::finish(const char* head, const Rejections& rejections, const Stop& stop, double seconds) {
   const Config& c = plan_.config;
   const Weights weights = weights_of(plan_, spec_, head);
   folder_.save_policy(weights_to_safetensors(plan_.model, weights, plan_.env.id));
@@ -131,16 +131,17 @@ void Recorder::finish(const char* head, const Stop& stop, double seconds) {
   eval_return_ = result.returns;
   eval_faults_ = result.faults;
   folder_.log("finished");
-  folder_.write_summary(summary(head, "finished", seconds));
+  folder_.write_summary(summary(head, rejections, "finished", seconds));
 }
 
-void Recorder::fail(const char* head, const std::string& why, double seconds) {
+void Recorder::fail(const char* head, const Rejections& rejections, const std::string& why, double seconds) {
   folder_.log("failed: " + why);
   folder_.save_policy(weights_to_safetensors(plan_.model, weights_of(plan_, spec_, head), plan_.env.id));
-  folder_.write_summary(summary(head, "failed: " + why, seconds));
+  folder_.write_summary(summary(head, rejections, "failed: " + why, seconds));
 }
 
-RunSummary Recorder::summary(const char* head, const std::string& ended, double seconds) const {
+RunSummary Recorder::summary(const char* head, const Rejections& rejections, const std::string& ended,
+                             double seconds) const {
   const RunState& state = state_of(head);
   RunSummary s;
   s.ended = ended;
@@ -148,6 +149,8 @@ RunSummary Recorder::summary(const char* head, const std::string& ended, double 
   s.updates = state.version;
   s.episodes = episodes_;
   s.skipped_updates = state.skipped;
+  s.rejected_segments = static_cast<std::uint64_t>(state.rejected);
+  s.faults = rejections.by_name;
   s.eval_faults = eval_faults_;
   s.replay_size = static_cast<std::uint64_t>(state.size);
   s.replay_evicted = static_cast<std::uint64_t>(state.evicted);

@@ -7,6 +7,7 @@
 #include "gipo/learner/learner_book.h"
 #include "gipo/population/card_run.h"
 #include "gipo/run/run_folder.h"
+#include "gipo/train/faults.h"
 
 namespace gipo {
 class Stop;
@@ -24,9 +25,9 @@ class Recorder {
   // What a launch reported: episodes, and metrics of the updates to be logged. Throws RunError where the run has failed.
   void take(const char* head, const char* report);
   // After the last update: the policy, its evaluation and the summary. Throws Interrupted where stop asks for it.
-  void finish(const char* head, const Stop& stop, double seconds);
+  void finish(const char* head, const Rejections& rejections, const Stop& stop, double seconds);
   // The last good weights, and why there are no others.
-  void fail(const char* head, const std::string& why, double seconds);
+  void fail(const char* head, const Rejections& rejections, const std::string& why, double seconds);
 
   std::int64_t updates() const { return updates_; }
   bool done() const { return updates_ == plan_.config.learner.updates; }
@@ -35,7 +36,7 @@ class Recorder {
   void log_episode(const Episode& e);
   void log_update(const LoggedUpdate& u, const float* samples, const std::int32_t* ages);
   void diagnose(const LoggedUpdate& u, const float* samples, const std::int32_t* ages);
-  RunSummary summary(const char* head, const std::string& ended, double seconds) const;
+  RunSummary summary(const char* head, const Rejections& rejections, const std::string& ended, double seconds) const;
 
   const Plan& plan_;
   const RunSpec& spec_;

@@ -24,8 +24,9 @@ GIPO_CARD void evaluate_sample(const Run& run, int i, Update& u) {
   const Workspace& w = run.work;
   const int n = outputs_of(s);
   const float *outputs = w.outputs + i * n, *other = s.looks_at_average ? w.average_outputs + i * n : nullptr;
-  const float action = w.action[i], behaviour = w.joint[i];
-  float log_prob, average_log_prob = 0;
+  const float* const action = w.action + i * s.dims;
+  const float behaviour = w.joint[i];
+  float log_prob = 0, average_log_prob = 0;
   if (s.choices > 0) {
     const auto size = static_cast<std::size_t>(n);
     const float norm = log_sum_exp<float>(outputs, nullptr, size);
@@ -40,15 +41,16 @@ GIPO_CARD void evaluate_sample(const Run& run, int i, Update& u) {
     }
     u.entropy += entropy;
     u.proximal += kl;
-    log_prob = outputs[static_cast<int>(action)] - norm;
-    if (other) average_log_prob = other[static_cast<int>(action)] - average_norm;
+    log_prob = outputs[static_cast<int>(action[0])] - norm;
+    if (other) average_log_prob = other[static_cast<int>(action[0])] - average_norm;
   } else {
-    const GaussianTerms<float> pi = gaussian_of(outputs[0], w.policy[s.policy.extra_at]);
-    u.entropy += gaussian_entropy(pi.log_std);
-    log_prob = gaussian_log_prob(pi, action);
-    if (other) {
-      const GaussianTerms<float> q = gaussian_of(other[0], w.average[s.policy.extra_at]);
-      average_log_prob = gaussian_log_prob(q, action);
+    for (int a = 0; a < s.dims; ++a) {
+      const GaussianTerms<float> pi = gaussian_of(outputs[a], w.policy[s.policy.extra_at + a]);
+      u.entropy += gaussian_entropy(pi.log_std);
+      log_prob += gaussian_log_prob(pi, action[a]);
+      if (!other) continue;
+      const GaussianTerms<float> q = gaussian_of(other[a], w.average[s.policy.extra_at + a]);
+      average_log_prob += gaussian_log_prob(q, action[a]);
       if (s.proximal_coef > 0) u.proximal += gaussian_kl(q, pi);
     }
   }
@@ -70,7 +72,9 @@ GIPO_CARD void evaluate_batch(Team& team, const Run& run, Update& u) {
   const auto d = static_cast<std::size_t>(s.observation);
   for (int i = team.rank(); i < s.batch; i += team.size()) {
     const int row = w.rows[i];
-    w.action[i] = m.action[row];
+    for (int a = 0; a < s.dims; ++a) {
+      w.action[i * s.dims + a] = m.action[static_cast<std::size_t>(row) * s.dims + a];
+    }
     w.joint[i] = m.log_prob[row];  // of the behaviour policy, until the ratio takes its place
     w.reward[i] =
         within(run.state().reward_factor * m.reward[row], -run.state().reward_limit, run.state().reward_limit);
@@ -221,13 +225,14 @@ GIPO_CARD double compute_multipliers(Team& team, const Run& run) {
   return sum[0] / s.batch;
 }
 
-// Derivatives by the outputs of sample i, in place of row `row` of the outputs. Returns that by the log deviation.
-GIPO_CARD float output_derivatives(const Run& run, double entropy_weight, int i, float* row) {
+// Derivatives by the outputs of sample i, in place of row `row` of the outputs, and those by the log deviations.
+GIPO_CARD void output_derivatives(const Run& run, double entropy_weight, int i, float* row, float* deviation) {
   const RunSpec& s = run.spec;
   const Workspace& w = run.work;
   const int n = outputs_of(s);
   const float *outputs = w.outputs + i * n, *other = s.proximal_coef > 0 ? w.average_outputs + i * n : nullptr;
-  const float inverse_size = 1.0f / static_cast<float>(s.batch), action = w.action[i];
+  const float* const action = w.action + i * s.dims;
+  const float inverse_size = 1.0f / static_cast<float>(s.batch);
   // Of the surrogate, and of KL(mu || pi) = E_mu[log mu - log pi].
   const float d_log_prob = -(w.multiplier[i] * w.advantage[i] + static_cast<float>(s.kl_coef)) * inverse_size;
   const float entropy_coef = static_cast<float>(entropy_weight) * inverse_size,
@@ -245,19 +250,22 @@ GIPO_CARD float output_derivatives(const Run& run, double entropy_weight, int i,
       const ChoiceTerms<float> c = choice_terms(outputs[k], true, norm);
       float g = choice_gradient(c, d_log_prob, entropy_coef, entropy);
       if (other) g += kl_coef * (c.p - choice_terms(other[k], true, average_norm).p);
-      row[k] = k == static_cast<int>(action) ? g + d_log_prob : g;
+      row[k] = k == static_cast<int>(action[0]) ? g + d_log_prob : g;
     }
-    for (int k = n; k < fours(n); ++k) row[k] = 0;
-    return 0;
+  } else {
+    for (int a = 0; a < n; ++a) {
+      const int extra = s.policy.extra_at + a;
+      const GaussianTerms<float> pi = gaussian_of(outputs[a], w.policy[extra]);
+      GaussianGradient<float> g = gaussian_gradient(pi, action[a], d_log_prob, entropy_coef);
+      if (other) add_gaussian_kl(gaussian_of(other[a], w.average[extra]), pi, kl_coef, g);
+      row[a] = g.mean;
+      deviation[a] = g.log_std;
+    }
   }
-  const GaussianTerms<float> pi = gaussian_of(outputs[0], w.policy[s.policy.extra_at]);
-  GaussianGradient<float> g = gaussian_gradient(pi, action, d_log_prob, entropy_coef);
-  if (other) add_gaussian_kl(gaussian_of(other[0], w.average[s.policy.extra_at]), pi, kl_coef, g);
-  store_four(row, {{g.mean, 0, 0, 0}});
-  return g.log_std;
+  for (int k = n; k < fours(n); ++k) row[k] = 0;
 }
 
-// One network forward again and back, chunk by chunk. derive(i, row): of sample i. Returns the norm of the gradient; ends
+// One network forward again and back, chunk by chunk. derive(i, row, deviation): of sample i. Returns the norm of the gradient; ends
 // with a sync.
 template <class Team, class Derive>
 GIPO_CARD double compute_gradient(Team& team, const Run& run, const Net& net, const float* weights,
@@ -267,7 +275,7 @@ GIPO_CARD double compute_gradient(Team& team, const Run& run, const Net& net, co
   const auto d = static_cast<std::size_t>(s.observation);
   float* const gradient = w.gradient;
   for (int i = team.rank(); i < net.parameters; i += team.size()) gradient[i] = 0;
-  double extra[1] = {};
+  for (int a = team.rank(); a < net.extra; a += team.size()) w.deviation_sums[a] = 0;
   const int stride = net.layers[net.count - 1].stride;
   for (int begin = 0; begin < s.batch; begin += s.chunk) {
     const int count = smaller_of(s.chunk, s.batch - begin);
@@ -275,16 +283,18 @@ GIPO_CARD double compute_gradient(Team& team, const Run& run, const Net& net, co
         [&](int i) { return run.memory.observation + static_cast<std::size_t>(w.rows[begin + i]) * d; });
     forward(team, net, weights, w.samples, count, s.activation);
     for (int i = team.rank(); i < count; i += team.size()) {
-      extra[0] += derive(begin + i, w.samples[net.count] + i * stride);
+      derive(begin + i, w.samples[net.count] + i * stride, w.deviation + i * net.extra);
     }
     team.sync();
+    for (int a = team.rank(); a < net.extra; a += team.size()) {
+      for (int i = 0; i < count; ++i) w.deviation_sums[a] += w.deviation[i * net.extra + a];
+    }
     backward(team, net, weights, w.samples, count, s.activation, gradient, w.parts);
   }
-  if (net.extra > 0) {
-    team.sums(extra);
-    if (team.rank() == 0) gradient[net.extra_at] = static_cast<float>(extra[0]);
-    team.sync();
+  for (int a = team.rank(); a < net.extra; a += team.size()) {
+    gradient[net.extra_at + a] = static_cast<float>(w.deviation_sums[a]);
   }
+  team.sync();
   double squares[1] = {};
   for (int i = team.rank(); i < net.parameters; i += team.size()) {
     squares[0] += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
@@ -313,7 +323,7 @@ GIPO_CARD void apply_gradient(Team& team, const RunSpec& s, const Net& net, cons
   step.scale = static_cast<float>(smaller_of(1.0, s.max_grad_norm / (norm + 1e-6)));
   for (int i = team.rank(); i < net.parameters; i += team.size()) {
     adamw_step(step, p.gradient[i], p.parameters[i], p.first[i], p.second[i]);
-    if (net.extra > 0 && i == net.extra_at) {
+    if (i >= net.extra_at && i < net.extra_at + net.extra) {
       p.parameters[i] = within(p.parameters[i], static_cast<float>(kMinLogStd), static_cast<float>(kMaxLogStd));
     }
   }
@@ -381,18 +391,17 @@ GIPO_CARD void update(Team& team, const Run& run) {
   team.sync();
   if (u.logged) report_samples(team, run);
   const float value_scale = static_cast<float>(2 * s.value_coef) / static_cast<float>(s.batch);
-  figures.value_grad_norm = compute_gradient(team, run, s.critic, w.critic, [&](int i, float* row) {
+  figures.value_grad_norm = compute_gradient(team, run, s.critic, w.critic, [&](int i, float* row, float*) {
     store_four(row, {{value_scale * (w.value[i] - w.target[i]), 0, 0, 0}});
-    return 0.0f;
   });
   const auto done = static_cast<double>(state.version), all = static_cast<double>(s.updates);
   if (u.policy_due) {
     const double entropy_weight = s.entropy_coef * schedule_factor(s.entropy_schedule, done, all);
     for (int i = team.rank(); i < s.critic.parameters; i += team.size()) m.critic_gradient[i] = w.gradient[i];
     team.sync();
-    figures.policy_grad_norm = compute_gradient(team, run, s.policy, w.policy, [&](int i, float* row) {
-      return output_derivatives(run, entropy_weight, i, row);
-    });
+    figures.policy_grad_norm = compute_gradient(
+        team, run, s.policy, w.policy,
+        [&](int i, float* row, float* deviation) { output_derivatives(run, entropy_weight, i, row, deviation); });
   }
   const double factor = schedule_factor(s.schedule, done, all, static_cast<double>(s.warmup_updates));
   figures.policy_lr = s.policy_lr * factor;
@@ -433,6 +442,7 @@ GIPO_CARD void update(Team& team, const Run& run) {
     figures.env_steps = state.env_steps;
     figures.replay_size = state.size;
     figures.skipped_updates = state.skipped;
+    figures.rejected = state.rejected;
     figures.pooled = state.gap_count;
     figures.episodes = state.episodes;
     state.last = figures;

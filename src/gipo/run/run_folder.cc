@@ -171,9 +171,11 @@ void RunFolder::metrics(std::int64_t update, std::int64_t env_steps, const Figur
     fmt::format_to(std::back_inserter(line_), ",\"{}\":", name);
     append_number(line_, value);
   }
-  append_histogram(line_, "contribution_by_age", diagnostics.contribution_by_age());
-  append_histogram(line_, "log_ratio_by_age", diagnostics.log_ratio_by_age());
-  if (plan_.config.log.histograms) {
+  if (!plan_.clones()) {
+    append_histogram(line_, "contribution_by_age", diagnostics.contribution_by_age());
+    append_histogram(line_, "log_ratio_by_age", diagnostics.log_ratio_by_age());
+  }
+  if (plan_.config.log.histograms && !plan_.clones()) {
     for (const Diagnostics::Profile& profile : diagnostics.profiles()) append_profile(line_, profile);
   }
   line_ += "}\n";
@@ -307,6 +309,7 @@ void RunFolder::write_summary(const RunSummary& s) {
     summary["best"] = {
         {"update", s.best->update}, {"env_steps", s.best->env_steps}, {"return", to_json(s.best->returns)}};
   }
+  if (plan_.clones()) summary["clone"] = c.clone.data;
   if (!c.run.init_from.empty()) summary["init_from"] = c.run.init_from;
   if (!plan_.env.engine.empty()) summary["engine"] = plan_.env.engine;
   if (!plan_.env.saves_state) summary["on_resume"] = "new episodes";
@@ -318,11 +321,18 @@ Figures last_means(const std::string& path) {
   double last = 0;
   std::ifstream in(path);
   std::string line;
-  const auto env_steps = [](const std::string& text) {
-    const std::size_t at = text.find("\"env_steps\":");
-    return at == std::string::npos ? 0.0 : std::strtod(text.c_str() + at + 12, nullptr);
+  std::string_view key = "\"env_steps\":";
+  const auto progress = [&key](const std::string& text) {
+    const std::size_t at = text.find(key);
+    return at == std::string::npos ? 0.0 : std::strtod(text.c_str() + at + key.size(), nullptr);
   };
-  while (std::getline(in, line)) last = std::max(last, env_steps(line));
+  while (std::getline(in, line)) last = std::max(last, progress(line));
+  if (last == 0) {  // demonstrations take no steps: by updates
+    key = "\"update\":";
+    in.clear();
+    in.seekg(0);
+    while (std::getline(in, line)) last = std::max(last, progress(line));
+  }
   in.clear();
   in.seekg(0);
 
@@ -333,7 +343,7 @@ Figures last_means(const std::string& path) {
   };
   std::vector<Mean> means;
   while (std::getline(in, line)) {
-    if (env_steps(line) < 0.8 * last) continue;
+    if (progress(line) < 0.8 * last) continue;
     const Json values = Json::parse(line, nullptr, false);
     if (!values.is_object()) continue;
     for (const auto& [name, value] : values.items()) {

@@ -92,7 +92,8 @@ inline constexpr const char* kCheckpointFolder = "checkpoints";
 inline constexpr const char *kPolicyFile = "policy.safetensors", *kBestFile = "best.safetensors";
 inline constexpr const char* kWeightsFile = "weights.safetensors";  // the policy of a checkpoint
 
-// Means of every number of metrics.jsonl, or of episodes.jsonl, over the lines in the last fifth of the environment steps.
+// Means of every number of metrics.jsonl, or of episodes.jsonl, over the lines in the last fifth of the environment
+// steps; of the updates, where there were none.
 Figures last_means(const std::string& path);
 
 }  // namespace gipo

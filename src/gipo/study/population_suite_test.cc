@@ -50,7 +50,7 @@ TEST_F(PopulationSuites, EndAsSuitesDoAndGoOnAfterAnInterruption) {
   const Suite whole = suite_into("whole"), cut = suite_into("cut");
   EXPECT_TRUE(run(whole));
   EXPECT_EQ(done_, 8);
-  signals_ = 1;
+  signals_ = 2;
   EXPECT_FALSE(run(cut));
   EXPECT_EQ(done_, 8);
   EXPECT_TRUE(fs::exists(dir_ / "cut/runs/CartPole-v1-m-1/config.toml"));
@@ -63,6 +63,9 @@ TEST_F(PopulationSuites, EndAsSuitesDoAndGoOnAfterAnInterruption) {
             read_file(dir_ / "whole/runs/Pendulum-v1-n-2/policy.safetensors"));
   EXPECT_TRUE(run(cut)) << "nothing is left";
   EXPECT_EQ(done_, 16);
+  signals_ = 1;
+  EXPECT_TRUE(run(suite_into("late"))) << "all updates are made: they are not thrown away";
+  EXPECT_EQ(done_, 24);
 }
 
 TEST_F(PopulationSuites, ARunThatTheProcessorSavedIsNotTouched) {

@@ -26,7 +26,7 @@ class Evaluator {
         task_(task),
         episodes_(static_cast<std::size_t>(task.episodes)),
         success_(episodes_),
-        policy_(make_policy<float>(model, {places_of(task)})),
+        policy_(make_policy<float>(model, {places_of(task), 0, true, task.device})),
         observer_(model.fields, places_of(task)),
         action_(places_of(task) * model.distribution.dims()),
         log_prob_(action_.size()),
@@ -183,6 +183,8 @@ std::uint64_t start_seed(std::uint64_t seed, std::size_t episode) { return deriv
 RandomStream action_stream(std::uint64_t seed, std::size_t episode) {
   return RandomStream::derive(seed, "eval-action", episode);
 }
+
+std::string eval_device(const Plan& plan) { return plan.model.is_large() ? plan.config.learner.device : "cpu"; }
 
 Evaluation evaluate(const ModelSpec& model, const Weights& weights, const EvalTask& task) {
   return Evaluator(model, weights, task).play();

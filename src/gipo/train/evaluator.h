@@ -11,6 +11,8 @@
 
 namespace gipo {
 
+struct Plan;
+
 struct EvalTask {
   EnvSpec spec;
   EnvOptions env;
@@ -22,7 +24,11 @@ struct EvalTask {
   // One episode after the other. Inference on many rows at once may round a row otherwise than on that row alone, so that
   // only these can be played again by themselves, to the last bit.
   bool apart = false;
+  std::string device = "cpu";  // PolicyRoom::device
 };
+
+// Where its networks run: on the CPU, but those of a large model where that learns.
+std::string eval_device(const Plan& plan);
 
 // What episode k of an evaluation starts from, and where its actions come from where they are sampled.
 std::uint64_t start_seed(std::uint64_t seed, std::size_t episode);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "gipo/clone/likelihood.h"
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
 #include "gipo/learner/ranks.h"
@@ -45,6 +46,8 @@ std::string flattened(const Field& field, const std::string& env) {
 }  // namespace
 
 std::string opening(const Plan& plan) {
+  if (plan.clones())
+    return fmt::format("{}: {} updates on {}", plan.name, plan.config.learner.updates, plan.config.clone.data);
   std::string text = plan.name + ": " + dial(plan);
   if (!plan.env.saves_state) text += "\n" + new_episodes_on_resume(plan);
   if (!plan.env.saves_state && !plan.config.env.time_limit && plan.env.time_limit > 0) {
@@ -67,6 +70,19 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks, const 
                             RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "weights"), pool_)),
       moments_(plan.env.observation_size),
       checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
+  if (plan.clones() != (hooks_.demonstrations != nullptr)) {
+    throw Error(
+        fmt::format("clone.data = \"{}\" is not accepted: this run learns from what its actors collect; "
+                    "`gipo clone` learns from demonstrations",
+                    plan.config.clone.data));
+  }
+  if (hooks_.demonstrations) {
+    likelihood_ = std::make_unique<LikelihoodMeter>(*hooks_.demonstrations, plan.demonstration_use(),
+                                                    learner_room(plan.config.learner));
+    if (plan.config.env.normalise_observations && !(first && first->scale.is_set())) {
+      replay_.begin_moments(hooks_.demonstrations->moments());
+    }
+  }
   make_actors(0, {});
   if (first && first->scale.is_set() && plan.config.env.normalise_observations) {
     replay_.begin_moments(first->scale.as_moments(kFirstObservations));
@@ -78,7 +94,7 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks, const 
 }
 
 void Trainer::make_actors(std::uint64_t incarnation, const std::vector<std::int64_t>& first_episode) {
-  if (hooks_.remote) return;
+  if (hooks_.remote || hooks_.demonstrations) return;
   std::vector<ActorSpec> specs;
   for (std::size_t i = 0; i < plan_.actors; ++i) {
     ActorSpec& spec = specs.emplace_back(actor_spec(plan_, i, incarnation));
@@ -105,10 +121,17 @@ Trainer::~Trainer() {
 }
 
 RunSummary Trainer::run() {
-  folder_.log(fmt::format(
-      "start: {} updates, {} env steps, window {:.6g} updates = capacity {} / {:.6g} env steps per update",
-      plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity, plan_.env_steps_per_update));
-  if (!plan_.env.saves_state) folder_.log(new_episodes_on_resume(plan_));
+  if (const Demonstrations* d = hooks_.demonstrations) {
+    folder_.log(fmt::format("start: {} updates on {} steps of {} demonstrations; {} more are held out",
+                            plan_.config.learner.updates, d->learned().size(), d->episodes() - d->episodes_held_out(),
+                            d->episodes_held_out()));
+  } else {
+    folder_.log(fmt::format(
+        "start: {} updates, {} env steps, window {:.6g} updates = capacity {} / {:.6g} env steps per update",
+        plan_.config.learner.updates, plan_.total_env_steps(), plan_.window, plan_.capacity,
+        plan_.env_steps_per_update));
+  }
+  if (!plan_.env.saves_state && !hooks_.demonstrations) folder_.log(new_episodes_on_resume(plan_));
   for (const Field& field : plan_.model.fields) {
     if (is_flattened_image(field)) warn(flattened(field, plan_.env.id));
   }
@@ -177,15 +200,26 @@ void Trainer::run_lockstep() {
   Batch batch(static_cast<std::size_t>(plan_.config.learner.batch_size), plan_.transition());
   if (evaluation_due()) evaluate_now();  // the run was stopped during this one
   while (!finished() && !interrupted()) {
-    if (!collect(plan_.env_steps_due(learner_->version()))) break;
-    if (!plan_.on_policy()) set_scales();
-    if (!replay_.sample(batch)) {
-      throw RunError(fmt::format("the replay is empty after {} env steps: {}", env_steps_, in_words(rejections_)));
-    }
+    if (!next_batch(batch)) break;
     update(batch);
     if (evaluation_due()) evaluate_now();
     if (checkpoint_due()) submit_checkpoint(true);
   }
+}
+
+// False where the run was to stop meanwhile.
+bool Trainer::next_batch(Batch& batch) {
+  if (hooks_.demonstrations) {
+    set_scales();
+    hooks_.demonstrations->sample(learner_->version(), batch);
+    return true;
+  }
+  if (!collect(plan_.env_steps_due(learner_->version()))) return false;
+  if (!plan_.on_policy()) set_scales();
+  if (!replay_.sample(batch)) {
+    throw RunError(fmt::format("the replay is empty after {} env steps: {}", env_steps_, in_words(rejections_)));
+  }
+  return true;
 }
 
 // From all that the replay was ever given.
@@ -194,7 +228,7 @@ void Trainer::set_scales() {
     replay_.copy_moments(moments_);
     learner_->set_observation_scale(moments_);
   }
-  if (plan_.config.env.normalise_rewards) {
+  if (plan_.config.env.normalise_rewards && !hooks_.demonstrations) {
     replay_.copy_returns(returns_);
     learner_->set_reward_scale(returns_);
   }
@@ -275,9 +309,10 @@ void Trainer::step_together(const Weights& weights, std::int64_t rounds, bool la
 
 void Trainer::update(const Batch& batch) {
   const std::int64_t next = learner_->version() + 1;
-  const bool log = next % plan_.config.log.every_updates == 0 || next == plan_.config.learner.updates;
+  const Config& c = plan_.config;
+  const bool log = next % c.log_every() == 0 || next == c.learner.updates;
   learner_->stage(batch);
-  learner_->begin_update({env_steps_, log});
+  learner_->begin_update({env_steps_, log && !plan_.clones()});
   if (next % plan_.config.learner.publish_every == 0) store_.publish(*learner_);
   if (log) log_update(learner_->figures());
 }
@@ -292,9 +327,32 @@ std::shared_ptr<const Weights> Trainer::current_weights() const {
 
 void Trainer::log_update(const UpdateStats& stats) {
   pass_on_warnings();
+  figures_.clear();
+  if (hooks_.demonstrations) {
+    append_likelihood(stats);
+  } else {
+    append_collection(stats);
+  }
+  folder_.metrics(learner_->version(), env_steps_, figures_, learner_->diagnostics());
+  const auto gap = std::find_if(figures_.begin(), figures_.end(), [](const auto& f) { return f.first == "gap_mean"; });
+  show_progress(gap == figures_.end() ? 0 : gap->second, &figures_);
+}
+
+void Trainer::append_likelihood(const UpdateStats& stats) {
+  likelihood_->append_to(figures_, *current_weights());
+  figures_.insert(figures_.end(), {{"entropy", stats.entropy},
+                                   {"value_loss", stats.value_loss},
+                                   {"explained_variance", stats.explained_variance},
+                                   {"policy_grad_norm", stats.policy_grad_norm},
+                                   {"value_grad_norm", stats.value_grad_norm},
+                                   {"policy_lr", stats.policy_lr},
+                                   {"value_lr", stats.value_lr},
+                                   {"skipped_updates", static_cast<double>(learner_->skipped_updates())}});
+}
+
+void Trainer::append_collection(const UpdateStats& stats) {
   const ReturnStats recent = recent_returns();
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  figures_.clear();
   figures_.insert(figures_.end(), {{"return_mean", recent.episodes > 0 ? recent.mean : nan},
                                    {"episodes", static_cast<double>(episode_count_)}});
   if (recent.success_rate) {
@@ -307,10 +365,6 @@ void Trainer::log_update(const UpdateStats& stats) {
   figures_.insert(figures_.end(), {{"replay_size", static_cast<double>(replay_.size())},
                                    {"skipped_updates", static_cast<double>(learner_->skipped_updates())},
                                    {"rejected_segments", static_cast<double>(rejections_.count)}});
-  folder_.metrics(learner_->version(), env_steps_, figures_, learner_->diagnostics());
-  const auto gap =
-      std::find_if(diagnostics.begin(), diagnostics.end(), [](const auto& f) { return f.first == "gap_mean"; });
-  show_progress(gap == diagnostics.end() ? 0 : gap->second, &figures_);
 }
 
 void Trainer::show_progress(double gap_mean, const Figures* figures) {
@@ -380,7 +434,9 @@ EvalTask Trainer::eval_task(std::int64_t update) const {
           c.eval.episodes,
           derive_seed(static_cast<std::uint64_t>(c.run.seed), "evaluation", static_cast<std::uint64_t>(update)),
           true,
-          &stop_};
+          &stop_,
+          false,
+          eval_device(plan_)};
 }
 
 bool Trainer::evaluation_due() const {

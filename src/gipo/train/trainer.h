@@ -45,6 +45,7 @@ struct EvaluationNews {
 // What is said at the start of a run, in lines: its dial, and that its environments cannot save their state.
 std::string opening(const Plan& plan);
 
+class LikelihoodMeter;
 class Pacer;
 class RankGroup;
 class RemoteActors;
@@ -59,7 +60,8 @@ struct TrainerHooks {
   const std::atomic<bool>* stop = nullptr;                      // set by a signal: end soon, with a checkpoint
   const std::atomic<bool>* finish = nullptr;  // set by a hook: the update that was made is the last; ends as "stopped"
   RemoteActors* remote = nullptr;             // in place of actors of this process; async alone
-  std::shared_ptr<RankGroup> ranks = {};      // of which this process is the first, where learner.ranks is above 1
+  const Demonstrations* demonstrations = nullptr;  // in place of actors and replay, where the plan clones
+  std::shared_ptr<RankGroup> ranks = {};           // of which this process is the first, where learner.ranks is above 1
 };
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.
@@ -86,6 +88,7 @@ class Trainer {
  private:
   void run_lockstep();
   void set_scales();
+  bool next_batch(Batch& batch);
   bool collect(std::int64_t due);
   bool collect_rounds(const Weights& weights, std::int64_t rounds, bool last);
   void step_apart(const Weights& weights, std::int64_t rounds, bool last);
@@ -102,7 +105,7 @@ class Trainer {
   bool checkpoint_due();
   void submit_checkpoint(bool with_actors);
   void restart_actors(const Checkpoint& checkpoint);
-  bool lockstep() const { return plan_.config.run.mode == RunMode::kLockstep; }
+  bool lockstep() const { return plan_.clones() || plan_.config.run.mode == RunMode::kLockstep; }
   void pass_on_warnings();
   void warn(const std::string& text);
   double seconds() const { return seconds_before_ + hooks_.seconds(); }
@@ -115,6 +118,8 @@ class Trainer {
   // One update from a batch, and all that follows it: weights published, figures logged.
   void update(const Batch& batch);
   void log_update(const UpdateStats& stats);
+  void append_collection(const UpdateStats& stats);
+  void append_likelihood(const UpdateStats& stats);
   void show_progress(double gap_mean, const Figures* figures);
   ReturnStats recent_returns() const;
   EvalTask eval_task(std::int64_t update) const;
@@ -134,6 +139,7 @@ class Trainer {
   ReplayBuffer replay_;
   Intake intake_;
   std::unique_ptr<Learner> learner_;
+  std::unique_ptr<LikelihoodMeter> likelihood_;  // where it clones
   WeightStore store_;
   std::vector<std::unique_ptr<Actor>> actors_;
   RunningMoments moments_, returns_{1};  // copies of the replay's

@@ -39,7 +39,7 @@ Json to_json(const BestEvaluation& best) {
 }  // namespace
 
 Checkpoint Trainer::make_checkpoint(bool with_actors) {
-  with_actors = with_actors && plan_.env.saves_state;
+  with_actors = with_actors && plan_.env.saves_state && !hooks_.demonstrations;
   folder_.flush();
   Checkpoint checkpoint;
   checkpoint.update = learner_->version();
@@ -70,33 +70,34 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
   for (const double r : recent_) recent.push_back(std::isfinite(r) ? Json(r) : Json(nullptr));
   Json success = Json::array();
   for (const Success& s : recent_success_) success.push_back(s.known ? Json({s.ever, s.last}) : Json(nullptr));
-  const Json state = {{"gipo_version", version()},
-                      {"commit", commit()},
-                      {"config", config_to_toml(plan_.config)},
-                      {"update", learner_->version()},
-                      {"env_steps", env_steps_},
-                      {"episodes", episode_count_},
-                      {"collecting", collecting_},
-                      {"rejected_segments", rejections_.count},
-                      {"last_evaluation", last_evaluation_},
-                      {"faults", rejections_.by_name},
-                      {"eval_faults", eval_faults_},
-                      {"solved_return", solved_return_ ? Json(*solved_return_) : Json(nullptr)},
-                      {"engine", plan_.env.engine},
-                      {"recent_returns", recent},
-                      {"recent_success", success},
-                      {"seconds", seconds()},
-                      {"incarnation", hooks_.remote ? hooks_.remote->incarnation() : incarnation_},
-                      {"dial",
-                       {{"updates", plan_.dial_updates},
-                        {"capacity", plan_.capacity},
-                        {"env_steps_per_update", plan_.env_steps_per_update},
-                        {"window", plan_.window},
-                        {"t_old", plan_.t_old},
-                        {"warmup", plan_.warmup},
-                        {"updates_per_rollout", plan_.updates_per_rollout}}},
-                      {"best", best_ ? to_json(*best_) : Json(nullptr)},
-                      {"logs", positions}};
+  Json state = {{"gipo_version", version()},
+                {"commit", commit()},
+                {"config", config_to_toml(plan_.config)},
+                {"update", learner_->version()},
+                {"env_steps", env_steps_},
+                {"episodes", episode_count_},
+                {"collecting", collecting_},
+                {"rejected_segments", rejections_.count},
+                {"last_evaluation", last_evaluation_},
+                {"faults", rejections_.by_name},
+                {"eval_faults", eval_faults_},
+                {"solved_return", solved_return_ ? Json(*solved_return_) : Json(nullptr)},
+                {"engine", plan_.env.engine},
+                {"recent_returns", recent},
+                {"recent_success", success},
+                {"seconds", seconds()},
+                {"incarnation", hooks_.remote ? hooks_.remote->incarnation() : incarnation_},
+                {"dial",
+                 {{"updates", plan_.dial_updates},
+                  {"capacity", plan_.capacity},
+                  {"env_steps_per_update", plan_.env_steps_per_update},
+                  {"window", plan_.window},
+                  {"t_old", plan_.t_old},
+                  {"warmup", plan_.warmup},
+                  {"updates_per_rollout", plan_.updates_per_rollout}}},
+                {"best", best_ ? to_json(*best_) : Json(nullptr)},
+                {"logs", positions}};
+  if (hooks_.demonstrations) state["demonstrations"] = hooks_.demonstrations->fingerprint();
   checkpoint.files["state.json"] = state.dump(2) + "\n";
   return checkpoint;
 }
@@ -110,6 +111,10 @@ void Trainer::restore(const Checkpoint& checkpoint) {
       throw Error(fmt::format("checkpoint {}: it has no state.json", checkpoint.update));
     const nlohmann::json state = parse_state(text->second);
     read_whole(state, "update", learner_->version(), learner_->version());
+    if (const Demonstrations* d = hooks_.demonstrations; d && state.at("demonstrations") != d->fingerprint()) {
+      throw Error(
+          fmt::format("{}: the run began with other demonstrations than the file now has", plan_.config.clone.data));
+    }
     env_steps_ = read_whole(state, "env_steps", 0, kMostCount);
     episode_count_ = read_whole(state, "episodes", 0, kMostCount);
     collecting_ = state.value("collecting", false);

@@ -1,6 +1,6 @@
 // In place of torch/, where the program is built without libtorch.
 #include "gipo/core/error.h"
-#include "gipo/policy/torch_policy.h"
+#include "gipo/core/libtorch.h"
 #include "gipo/vla/vla_model.h"
 
 namespace gipo {

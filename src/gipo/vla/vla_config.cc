@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -116,6 +117,22 @@ VlaConfig vla_preset(const std::string& name) {
   for (const auto& [known, config] : presets()) names.push_back(known);
   throw Error(
       fmt::format("model {} is not known{}; known: {}", name, did_you_mean(name, names), fmt::join(names, ", ")));
+}
+
+void set_vla_size(VlaConfig& config, const std::string& key, const std::string& number) {
+  std::vector<std::string> keys;
+  bool found = false;
+  each_size(config, [&](const std::string& known, auto& value) {
+    keys.push_back(known);
+    if (known != key) return;
+    found = true;
+    const char* const last = number.data() + number.size();
+    const auto [end, fault] = std::from_chars(number.data(), last, value);
+    if (fault != std::errc() || end != last) throw Error(fmt::format("{} = {}: wanted a number", key, number));
+  });
+  if (found) return;
+  throw Error(
+      fmt::format("{} is no size of a model{}; known: {}", key, did_you_mean(key, keys), fmt::join(keys, ", ")));
 }
 
 void check_config(const VlaConfig& c) {

@@ -46,6 +46,8 @@ struct VlaConfig {
 
 // "7b", "1b", "10m". Throws Error with the names that are known.
 VlaConfig vla_preset(const std::string& name);
+// One of the sizes by its key in a config.json. Throws Error with the keys that are known.
+void set_vla_size(VlaConfig& config, const std::string& key, const std::string& number);
 // Throws Error for sizes that do not fit together.
 void check_config(const VlaConfig& config);
 

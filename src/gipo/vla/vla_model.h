@@ -29,6 +29,7 @@ struct VlaSetup {
   std::string device = "cpu";  // cpu: all in float; cuda, cuda:1: in bf16
   Recompute recompute;
   bool deterministic = false;  // on a card: gradients whose bytes are the same each time
+  bool record = true;  // on a card: inference of a shape is recorded, which is worth while for weights that stay
 };
 
 // Spans are the caller's. A prompt is the tokens of one sample, its first the one that begins a text.
@@ -67,6 +68,7 @@ struct VlaFigures {
 struct VlaStep {
   double rate = 1e-5, value_rate = 3e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, max_norm = 1;
+  bool apart = false;  // the value head's gradient is clipped by its own norm
 };
 
 class LargeModel {
@@ -87,6 +89,11 @@ class LargeModel {
   virtual VlaOutputs infer(const VlaInputs& inputs) = 0;
   // Adds the gradient of the loss of these samples, of an update's `total` samples.
   virtual VlaFigures accumulate(const VlaSamples& samples, const VlaObjective& objective, std::int64_t total) = 0;
+  // The same for losses that others know: by the outputs that infer would give.
+  virtual void accumulate(const VlaInputs& inputs, std::span<const float> by_logits,
+                          std::span<const float> by_values) = 0;
+  // Of the gradient so far: of all but the value head, and of that.
+  virtual std::array<double, 2> norms() = 0;
   // AdamW with the gradient so far, which is cleared. The norm of the gradient; where that is not finite nothing else is done.
   virtual double step(const VlaStep& step) = 0;
 

@@ -94,7 +94,7 @@ class CudaLearner final : public Learner {
   std::vector<TensorSlice> policy_tensors_, critic_tensors_;
   std::size_t policy_size_, critic_base_, size_;  // in the flat buffers
   int n_;                                         // of a batch
-  bool per_dimension_;
+  int ratios_;                                    // of each action
   LearnerBook book_;
   Flat host_;
   bool host_changed_ = true;  // the host's buffers were loaded, and the card's were not yet
@@ -131,7 +131,7 @@ class CudaLearner final : public Learner {
 
 std::size_t ratios_of(const LearnerSetup& setup) {
   const auto n = static_cast<std::size_t>(setup.learner.batch_size);
-  return setup.surrogate.ratio == RatioOf::kDimension ? n * setup.model.distribution.dims() : n;
+  return n * ratios_per_action(setup.surrogate, setup.model.distribution.dims());
 }
 
 CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
@@ -144,7 +144,7 @@ CudaLearner::CudaLearner(const LearnerSetup& setup, RandomStream random)
       critic_base_(padded(policy_size_)),
       size_(critic_base_ + padded(values_of(critic_tensors_))),
       n_(static_cast<int>(setup.learner.batch_size)),
-      per_dimension_(setup.surrogate.ratio == RatioOf::kDimension),
+      ratios_(static_cast<int>(ratios_per_action(setup.surrogate, setup.model.distribution.dims()))),
       book_(setup),
       diagnosed_(setup) {
   prepare_loss();
@@ -289,7 +289,7 @@ LossOptions CudaLearner::loss_options(Kind kind) const {
   o.outputs = static_cast<int>(distribution.outputs());
   o.extras = static_cast<int>(distribution.extra_parameters());
   o.mask_size = static_cast<int>(distribution.mask_size());
-  o.per_dimension = per_dimension_;
+  o.ratios = ratios_;
   o.centred = surrogate_.centred();
   o.proximal = l.proximal_coef > 0;
   o.normalise = v.normalise;

@@ -1,6 +1,6 @@
 #include "gipo/learner/cuda/launch.cuh"
 #include "gipo/learner/cuda/layer_norm.h"
-#include "gipo/learner/cuda/reduce.cuh"
+#include "gipo/kernels/reduce.cuh"
 
 namespace gipo::cuda {
 namespace {

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "gipo/kernels/reduce.cuh"
 #include "gipo/learner/batch_figures.h"
 #include "gipo/learner/cuda/launch.cuh"
 #include "gipo/learner/cuda/loss.h"
-#include "gipo/learner/cuda/reduce.cuh"
 #include "gipo/policy/distribution_terms.h"
 
 namespace gipo::cuda {
@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const bool average = o.centred || o.proximal;
   const float* other = average ? a.average_outputs + static_cast<std::size_t>(row) * o.outputs : nullptr;
   const std::uint8_t* mask = a.mask ? a.mask + static_cast<std::size_t>(row) * o.mask_size : nullptr;
-  float entropy = 0, kl = 0, joint = 0, to_average = 0, to_policy = 0;
+  float entropy = 0, kl = 0, joint = 0, ratio = 0, to_average = 0, to_policy = 0;
+  const int parts = o.dims / o.ratios;  // of a ratio
   for (int e = 0; e < o.extras; ++e) entropy += gaussian_entropy(a.log_std[e]);
   for (int d = 0; d < o.dims; ++d) {
     const Head head = a.heads[d];
@@ -90,23 +91,21 @@ __global__ void __launch_bounds__(kRowThreads)
     }
     const float behaviour = a.behaviour[at], log_ratio = log_prob - behaviour;
     joint += log_ratio;
-    to_average += average_log_prob - behaviour;
-    to_policy += log_prob - average_log_prob;
-    if (!o.per_dimension || lane != 0) continue;
-    a.ratio[at] = log_ratio;
+    const bool begins = d % parts == 0;
+    ratio = begins ? log_ratio : ratio + log_ratio;
+    to_average = begins ? average_log_prob - behaviour : to_average + (average_log_prob - behaviour);
+    to_policy = begins ? log_prob - average_log_prob : to_policy + (log_prob - average_log_prob);
+    if ((d + 1) % parts != 0 || lane != 0) continue;
+    const std::size_t j = static_cast<std::size_t>(row) * o.ratios + d / parts;
+    a.ratio[j] = ratio;
     if (!o.centred) continue;
-    a.trust[at] = log_prob - average_log_prob;
-    a.importance[at] = importance_weight(average_log_prob - behaviour, o.importance_max);
+    a.trust[j] = to_policy;
+    a.importance[j] = importance_weight(to_average, o.importance_max);
   }
   if (lane != 0) return;
   a.joint[row] = joint;
   a.entropy[row] = entropy;
   if (o.proximal) a.proximal[row] = kl;
-  if (o.per_dimension) return;
-  a.ratio[row] = joint;
-  if (!o.centred) return;
-  a.trust[row] = to_policy;
-  a.importance[row] = importance_weight(to_average, o.importance_max);
 }
 
 // What the recursions read one step after the other, and what they make: in shared memory where there is room.
@@ -160,7 +159,7 @@ __device__ void step_powers(const LossArrays& a, const LossOptions& o, int which
 // The surrogate of every ratio and d loss / d log pi: -m A, and that of KL(mu || pi) = E_mu[log mu - log pi]. Returns this
 // thread's share of the sum of losses. `room`: shared, for sums.
 __device__ double surrogate_losses(const LossArrays& a, const LossOptions& o, const float* advantages, double* room) {
-  const int dims = o.per_dimension ? o.dims : 1, parts = o.dims / dims, m = o.n * dims;
+  const int dims = o.ratios, parts = o.dims / dims, m = o.n * dims;
   const float* log_ratio = o.centred ? a.trust : a.ratio;
   const float inverse_size = 1.0f / static_cast<float>(o.n);
   double sum = 0;
@@ -245,7 +244,7 @@ __global__ void __launch_bounds__(kMostLossThreads)
     sums[kEntropy] += a.entropy[i];
     if (o.proximal) sums[kProximal] += a.proximal[i];
   }
-  const int dims = o.per_dimension ? o.dims : 1, m = n * dims;
+  const int dims = o.ratios, m = n * dims;
   if (o.ratios_due && o.centred) {
     for (int j = tid; j < m; j += threads) {
       sums[kImportance] += a.importance[j];

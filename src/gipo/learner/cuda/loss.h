@@ -67,7 +67,8 @@ struct LossArrays {
 
 struct LossOptions {
   int n, dims, outputs, extras, mask_size;
-  bool per_dimension, centred, proximal, normalise;
+  int ratios;  // of each action
+  bool centred, proximal, normalise;
   bool ratios_due;  // whether the policy's side is computed
   Advantages advantages;
   VtraceLimits<float> limits;

@@ -1,5 +1,5 @@
 #include "gipo/learner/cuda/launch.cuh"
-#include "gipo/learner/cuda/reduce.cuh"
+#include "gipo/kernels/reduce.cuh"
 #include "gipo/learner/cuda/step.h"
 #include "gipo/policy/distribution_terms.h"
 

@@ -58,7 +58,7 @@ class TorchCardNetworks final : public CardNetworks {
   }
 
   std::function<void()> record(Kind kind, const Staging& batch, const std::function<void()>& work) override {
-    for (int i = 0; i < kWarmUps && !setup_.model.has_memory(); ++i) {
+    for (int i = 0; i < kWarmUps && !any_shape(); ++i) {
       forward(kind, batch);
       backward(kind, batch);
     }
@@ -67,11 +67,14 @@ class TorchCardNetworks final : public CardNetworks {
 
   // Graphs are of few shapes: the rows, which differ from batch to batch, are rounded up.
   std::size_t shape_of(const Staging& batch) const override {
-    if (setup_.model.has_memory()) return batch.rows();
+    if (any_shape()) return batch.rows();
     return std::min((batch.rows() + 31) / 32 * 32, rows_);
   }
 
  private:
+  // Shapes differ from batch to batch: nothing is recorded.
+  bool any_shape() const { return setup_.model.has_memory() || setup_.model.is_large(); }
+
   LearnerSetup setup_;
   NetworkPlaces places_;
   std::size_t rows_;

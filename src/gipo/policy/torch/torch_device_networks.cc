@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "gipo/policy/device_networks.h"
-#include "gipo/policy/torch/torch_graph.h"
 #include "gipo/policy/torch/torch_nets.h"
+#include "gipo/policy/torch/vla_device_networks.h"
+#include "gipo/vla/torch/torch_graph.h"
 
 namespace gipo {
 namespace {
@@ -132,6 +133,7 @@ class TorchDeviceNetworks final : public DeviceNetworks {
 
 std::unique_ptr<DeviceNetworks> make_device_networks(const ModelSpec& spec, const PolicyRoom& room,
                                                      const DeviceBuffers& buffers, void* stream) {
+  if (spec.is_large()) return make_vla_device_networks(spec, room, buffers, stream);
   return std::make_unique<TorchDeviceNetworks>(spec, room, buffers, stream);
 }
 

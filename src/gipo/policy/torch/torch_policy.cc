@@ -11,9 +11,12 @@
 #include "gipo/core/error.h"
 #include "gipo/core/random.h"
 #include "gipo/data/encode.h"
+#include "gipo/policy/large_policy.h"
 #include "gipo/policy/onnx_networks.h"
-#include "gipo/policy/torch/torch_graph.h"
 #include "gipo/policy/torch/torch_nets.h"
+#include "gipo/policy/torch/vla_policy.h"
+#include "gipo/policy/vla_spec.h"
+#include "gipo/vla/torch/torch_graph.h"
 
 namespace gipo {
 namespace {
@@ -207,11 +210,15 @@ class TorchPolicy final : public Policy<float> {
 }  // namespace
 
 std::unique_ptr<Policy<float>> make_torch_policy(const ModelSpec& spec, const PolicyRoom& room) {
+  if (is_in_place(spec)) return make_large_policy(spec, room);
+  if (spec.is_large()) return make_vla_policy(spec, room);
   return std::make_unique<TorchPolicy>(spec, room);
 }
 
 // Inputs, what layers keep for the gradient and that gradient itself.
 PolicyMemory torch_policy_memory(const ModelSpec& spec, const PolicyRoom& room) {
+  if (is_in_place(spec)) return large_policy_memory(spec, room);
+  if (spec.is_large()) return vla_policy_memory(spec, room);
   double inputs = 2 * static_cast<double>(spec.observation_size);
   for (const Field& f : spec.fields) inputs += f.raw ? 2 * static_cast<double>(f.values()) : 0;
   const auto rows = static_cast<double>(room.rows), kept = room.learned > 0 ? 2.0 : 1.0;

@@ -1,6 +1,6 @@
 // The card's side of a population: one block of threads for each run.
 #include "gipo/learner/cuda/launch.cuh"
-#include "gipo/learner/cuda/reduce.cuh"
+#include "gipo/kernels/reduce.cuh"
 #include "gipo/population/advance.h"
 #include "gipo/population/cuda/population.h"
 
@@ -21,23 +21,38 @@ struct Block {
   __device__ float largest(float value) const { return cuda::block_max(value, reinterpret_cast<float*>(room)); }
 };
 
-__global__ void __launch_bounds__(kMostThreads) advance_kernel(const __grid_constant__ CardPopulation all) {
+// The whole of a kernel: f(block, run) for the run of this block.
+template <bool kSpread, class F>
+__device__ void with_run(const CardPopulation& all, const F& f) {
   extern __shared__ float4 shared[];
   __shared__ double room[(kMostThreads / 32 + 1) * 10];
   __shared__ alignas(16) char spec_room[sizeof(RunSpec)];
   RunSpec& spec = *reinterpret_cast<RunSpec*>(spec_room);
   Block block{room};
-  copy_array(block, &spec, all.specs + blockIdx.x, 1);
+  const int which = all.runs[blockIdx.x];
+  copy_array(block, &spec, all.specs + which, 1);
   block.sync();
-  const RunPlace place = all.places[blockIdx.x];
+  const RunPlace place = all.places[which];
   RunMemory memory;
   Carver head(all.heads + place.head), body(all.bodies + place.body), report(all.reports + place.report);
   carve_head(spec, memory, head);
   carve_body(spec, memory, body);
   carve_report(spec, memory, report);
+  if constexpr (kSpread) {
+    Carver asked(all.asked + place.asked), told(all.told + place.told);
+    carve_asked(spec, memory, asked);
+    carve_told(spec, memory, told);
+  }
   Carver work(reinterpret_cast<char*>(shared));
-  const Run run{spec, memory, carve_workspace(spec, block.size(), work)};
-  advance(block, run, memory.state->version + all.updates);
+  f(block, Run{spec, memory, carve_workspace<kSpread>(spec, memory, block.size(), work)});
+}
+
+__global__ void __launch_bounds__(kMostThreads) advance_kernel(const __grid_constant__ CardPopulation all) {
+  with_run<false>(all, [&](Block& block, const Run& run) { advance(block, run, all.updates); });
+}
+
+__global__ void __launch_bounds__(kMostThreads) turn_kernel(const __grid_constant__ CardPopulation all) {
+  with_run<true>(all, [&](Block& block, const Run& run) { take_turn(block, run, all.updates); });
 }
 
 }  // namespace
@@ -46,17 +61,17 @@ void advance_all(const CardPopulation& all, int runs, int threads, std::size_t s
   cuda::launch(advance_kernel, runs, threads, shared, stream, "a population", all);
 }
 
-void prepare_population(std::size_t shared) {
-  cuda::check(
-      cudaFuncSetAttribute(advance_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-      "shared memory");
+void take_turns(const CardPopulation& all, int runs, int threads, std::size_t shared, cudaStream_t stream) {
+  cuda::launch(turn_kernel, runs, threads, shared, stream, "a population", all);
 }
 
-int blocks_at_once(int threads, std::size_t shared) {
-  int blocks = 0;
-  cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, advance_kernel, threads, shared),
-              "blocks at once");
-  return blocks;
+void prepare_population(std::size_t advancing, std::size_t turning) {
+  const auto allow = [](auto* kernel, std::size_t shared) {
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+                "shared memory");
+  };
+  allow(advance_kernel, advancing);
+  allow(turn_kernel, turning);
 }
 
 }  // namespace gipo::population

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "gipo/core/random.h"
-#include "gipo/policy/torch/torch_graph.h"
+#include "gipo/vla/torch/torch_graph.h"
 #include "gipo/vla/torch/vla_ops.h"
 #include "gipo/vla/vla_model.h"
 

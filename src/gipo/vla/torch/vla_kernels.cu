@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gipo/core/error.h"
-#include "gipo/learner/cuda/reduce.cuh"
+#include "gipo/kernels/reduce.cuh"
 #include "gipo/vla/torch/vla_kernels.h"
 
 namespace gipo {

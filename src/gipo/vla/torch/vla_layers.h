@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gipo/vla/torch/vla_ops.h"
+#include "gipo/vla/vla_config.h"
 
 namespace gipo::vla {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "gipo/core/error.h"
-#include "gipo/policy/torch/torch_graph.h"
+#include "gipo/vla/torch/torch_graph.h"
 
 #ifdef GIPO_TORCH_CUDA
 #include <ATen/cuda/CUDAEvent.h>

@@ -1,6 +1,6 @@
 // In place of torch_graph.cc, where the program is built without CUDA: no stream is ever given.
 #include "gipo/core/error.h"
-#include "gipo/policy/torch/torch_graph.h"
+#include "gipo/vla/torch/torch_graph.h"
 
 namespace gipo {
 

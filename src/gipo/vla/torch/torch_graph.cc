@@ -1,4 +1,4 @@
-#include "gipo/policy/torch/torch_graph.h"
+#include "gipo/vla/torch/torch_graph.h"
 
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "gipo/vla/vla_model.h"
+
+namespace gipo {
+
+// A model that several threads call: the learner, which changes it, and those that act with it. One at a time, in the order in
+// which they came, so that actors come to their turn between two micro-batches of an update.
+class SharedModel {
+ public:
+  explicit SharedModel(std::unique_ptr<LargeModel> model) : model_(std::move(model)) {}
+
+  template <class Work>
+  auto with(Work&& work) {
+    const Turn turn(*this);
+    return work(*model_);
+  }
+
+ private:
+  struct Turn {
+    explicit Turn(SharedModel& m) : of(m) {
+      std::unique_lock lock(of.mutex_);
+      const std::uint64_t mine = of.next_++;
+      of.changed_.wait(lock, [&] { return of.now_ == mine; });
+    }
+    ~Turn() {
+      const std::lock_guard lock(of.mutex_);
+      ++of.now_;
+      of.changed_.notify_all();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    SharedModel& of;
+  };
+
+  std::unique_ptr<LargeModel> model_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t next_ = 0, now_ = 0;
+};
+
+}  // namespace gipo
