@@ -85,6 +85,7 @@ int clone(const CloneArguments& a) {
   const Plan plan = make_plan(loaded);
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   refuse_what_does_not_fit(plan, loaded.origins);
+  refuse_ranks(plan.config.learner.ranks);
   if (!a.overwrite && fs::exists(plan.run_dir)) {
     throw Error(
         fmt::format("run folder {} exists: choose another with --name or --set run.dir=..., or remove it with "
