@@ -31,6 +31,10 @@ CpuLearner<T>::Trained::Trained(std::vector<TensorSlice> slices, const LearnerOp
       optimizer(has_moments ? parameters.size() : 0, {o.beta1, o.beta2, o.adam_epsilon, o.weight_decay}) {}
 
 template <class T>
+CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make)
+    : CpuLearner(setup, random, pool, make, nullptr) {}
+
+template <class T>
 CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make,
                           std::unique_ptr<RankLeader> ranks)
     : setup_(setup),

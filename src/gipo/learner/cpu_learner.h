@@ -22,9 +22,10 @@ template <class T>
 class CpuLearner final : public Learner {
  public:
   using MakePolicy = std::unique_ptr<Policy<T>>(const ModelSpec& spec, const PolicyRoom& room);
+  CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make = make_policy<T>);
   // ranks: who make the updates, and the policies in place of `make`; in float alone.
-  CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make = make_policy<T>,
-             std::unique_ptr<RankLeader> ranks = nullptr);
+  CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make,
+             std::unique_ptr<RankLeader> ranks);
   ~CpuLearner() override;
 
   void stage(const Batch& batch) override { staged_ = &batch; }
