@@ -67,8 +67,8 @@ def test_in_place_learns_too(gipo, with_torch):  # noqa: F811
 
 def test_refuses(gipo, with_torch):  # noqa: F811
     for options, words in [
-        ({"policy.model": "10m, widht=32"}, "widht is no size of a model, did you mean width?"),
-        ({"policy.model": "10m, width=20"}, "wanted a width that is a multiple of 8 times the heads"),
+        ({"policy.model": "10m, widht=32"}, "widht is no size of a model (did you mean width?)"),
+        ({"policy.model": "10m, patch=8, width=20"}, "wanted a width that is a multiple of 8 times the heads"),
         ({"policy.model": "12m"}, "model 12m is not known"),
         ({"policy.model": "10m, patch=5"}, "image = 16: wanted a multiple of patch = 5"),
         ({"env.id": "CartPole-v1"}, "openvla_oft fits none of the task's fields"),
