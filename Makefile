@@ -87,7 +87,7 @@ test-torch:  ## tests of the backend torch and of the large model; installs libt
 	@scripts/setup.sh --large
 	$(call build,torch)
 	@ctest --preset torch -j $(JOBS)
-	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_large_model.py tests/oracle/test_vla.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
+	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_ranks.py tests/test_large_model.py tests/oracle/test_vla.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
 
 test-cluster:  ## tests of learners and actors as separate programs; installs gRPC and Ray
 	@scripts/setup.sh --cluster
@@ -140,7 +140,7 @@ lint:  ## clang-format and clang-tidy, without changing anything
 	@scripts/setup.sh --lint
 	@clang-format --dry-run -Werror $(SOURCES)
 	@cmake --preset release -B build/lint --log-level=WARNING -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
-	  -DGIPO_BENCH=ON -DGIPO_UNITY=OFF >/dev/null
+	  -DGIPO_BENCH=ON -DGIPO_CARD_TWIN=OFF -DGIPO_UNITY=OFF >/dev/null
 	@run-clang-tidy -quiet -p build/lint -j $(JOBS) '/(src/gipo|tests|bench)/.*\.cc$$'
 
 format:  ## clang-format everything in place

@@ -184,6 +184,18 @@ int serve(const std::string& listen, const std::string& certs, const std::string
   listener->listen();
   fmt::print("{}\n", listener->address());
   std::fflush(stdout);
+  // As if a checkpoint were written now and then: actors need not keep what it has.
+  const std::jthread saves([&](const std::stop_token& ended) {
+    while (!ended.stop_requested()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(250));
+      std::vector<HighWater::Mark> marks;
+      {
+        const auto held = intake.hold();
+        marks = intake.taken().marks();
+      }
+      listener->saved(marks);
+    }
+  });
   wait_for_the_end_of_input();
   pacer.stop();
   listener->end(true);

@@ -69,7 +69,7 @@ class SlowWire:
 
     def __init__(self, address, seconds=0.2, lost=0.01, again=0.6):
         self.host, self.port = address.rsplit(":", 1)
-        self.seconds, self.lost, self.again = seconds, lost, again
+        self.seconds, self.lost, self.again, self.open = seconds, lost, again, set()
         self.ready = threading.Event()
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.work, daemon=True)
@@ -86,7 +86,12 @@ class SlowWire:
     async def connect(self, reader, writer):
         import random
 
-        far_reader, far_writer = await asyncio.open_connection(self.host, self.port)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(self.host, self.port)
+        except OSError:
+            return writer.close()
+        both = {writer.transport, far_writer.transport}
+        self.open |= both
 
         async def carry(source, sink):
             queue, chance = asyncio.Queue(), random.Random(1)
@@ -112,6 +117,11 @@ class SlowWire:
             await task
 
         await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer), return_exceptions=True)
+        self.open -= both
+
+    def tear(self):
+        """All connections end in the middle of what they carry."""
+        self.loop.call_soon_threadsafe(lambda: [transport.abort() for transport in self.open])
 
     def close(self):
         self.loop.call_soon_threadsafe(self.loop.stop)

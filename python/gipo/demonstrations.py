@@ -395,6 +395,8 @@ def main(words: list[str]) -> int:
                              noise=arguments.noise, workers=arguments.workers)  # fmt: skip
         print(f"{done['file']}: {done['episodes']} episodes, {done['steps']} steps")
         return 0
+    except KeyboardInterrupt:
+        return 130
     except UserMistake as error:
         code, text = 2, str(error)
     except (RunFailed, OSError) as error:

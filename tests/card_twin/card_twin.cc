@@ -1,10 +1,10 @@
 // The threads of a launch as fibers of one thread of the processor: one runs until it waits for others or returns. Which
 // one is next is drawn for each launch: the first that can go on, the last, or any. So where a kernel does not wait as it
 // must, the same update gives other bytes.
+#include <cuda_runtime.h>
+
 #include <deque>
 #include <memory>
-
-#include "cuda_runtime.h"
 
 namespace card_twin {
 namespace {

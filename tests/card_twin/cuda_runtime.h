@@ -1,11 +1,11 @@
 // CUDA's language on the processor: each thread of a launch is a fiber, which others relieve where it waits.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <bit>
 #include <cmath>
 #include <tuple>
-
-#include "cuda_runtime_api.h"
 
 #define __global__
 #define __device__

@@ -7,6 +7,7 @@
 #include "gipo/api/gipo.h"
 #include "gipo/bench/clock.h"
 #include "gipo/io/json_text.h"
+#include "gipo/learner/ranks.h"
 #include "gipo/plan/automatic.h"
 #include "gipo/plan/memory.h"
 #include "gipo/run/resume.h"
@@ -51,6 +52,7 @@ TrainingResult train(const std::string& config, const std::vector<std::string>& 
   });
   const Plan plan = make_plan(loaded);
   refuse_what_does_not_fit(plan, loaded.origins);
+  refuse_ranks(plan.config.learner.ranks);
   if (overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, "gipo::train", wall_time);
   for (const std::string& line : chosen) folder.log(line);
@@ -60,6 +62,7 @@ TrainingResult train(const std::string& config, const std::vector<std::string>& 
 TrainingResult resume(const std::string& run_dir, std::optional<std::int64_t> updates, const TrainingHooks& hooks) {
   if (!std::filesystem::is_directory(run_dir)) throw Error(fmt::format("{}: no such run folder", run_dir));
   const ResumePoint point = find_resume_point(run_dir, {updates, {}});
+  refuse_ranks(point.plan.config.learner.ranks);
   if (hooks.warn) {
     for (const std::string& text : point.passed_over) hooks.warn(text);
   }

@@ -19,6 +19,7 @@
 #include "gipo/bindings/bindings.h"
 #include "gipo/core/error.h"
 #include "gipo/core/signals.h"
+#include "gipo/learner/ranks.h"
 #include "gipo/plan/automatic.h"
 #include "gipo/plan/memory.h"
 #include "gipo/plan/presets.h"
@@ -391,6 +392,7 @@ void prepare(Work& work, const std::string& config, const NamedValues& options, 
   work.chosen = chosen;
   work.first = first_weights(work.plan, loaded.origins);
   refuse_what_does_not_fit(work.plan, loaded.origins);
+  refuse_ranks(work.plan.config.learner.ranks);
 }
 
 std::string train(const std::string& config, const NamedValues& options, bool overwrite, const std::string& command,
@@ -409,6 +411,7 @@ std::string resume(const std::string& run, std::optional<std::int64_t> updates, 
     const nb::gil_scoped_release released;
     return find_resume_point(run, {updates, env_steps});
   }();
+  refuse_ranks(point.plan.config.learner.ranks);
   for (const std::string& text : point.passed_over) listeners.warn(text);
   const auto work = std::make_shared<Work>();
   work->plan = std::move(point.plan);

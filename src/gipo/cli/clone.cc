@@ -85,6 +85,7 @@ int clone(const CloneArguments& a) {
   const Plan plan = make_plan(loaded);
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   refuse_what_does_not_fit(plan, loaded.origins);
+  refuse_ranks(plan.config.learner.ranks);
   if (!a.overwrite && fs::exists(plan.run_dir)) {
     throw Error(
         fmt::format("run folder {} exists: choose another with --name or --set run.dir=..., or remove it with "
@@ -92,6 +93,7 @@ int clone(const CloneArguments& a) {
                     plan.run_dir));
   }
 
+  listen_for_signals();
   // Beside the run folder, which is made once the demonstrations are known to be good.
   const TemporaryFile converted(fmt::format("{}.{}.{}", plan.run_dir, ::getpid(), kConverted));
   if (!is_native(a.data)) {
@@ -100,10 +102,10 @@ int clone(const CloneArguments& a) {
     const int failed = run_python("gipo.demonstrations", {"convert", a.data, converted.path}, task_json(plan));
     if (failed != 0) return failed;
   }
+  if (stop_flag()) return kInterrupted;
   auto demonstrations =
       std::make_unique<Demonstrations>(is_native(a.data) ? a.data : converted.path, plan.demonstration_use());
 
-  listen_for_signals();
   if (a.overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
   if (!is_native(a.data)) fs::rename(converted.path, demonstrations_of(plan));

@@ -8,6 +8,7 @@
 
 #include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
+#include "gipo/cli/ranks.h"
 #include "gipo/cli/session.h"
 #include "gipo/core/error.h"
 #include "gipo/core/stop.h"
@@ -34,8 +35,8 @@ void apply_host_option(LoadedConfig& loaded, const std::string& assignment) {
 }
 
 // Only async runs have actors that come and go.
-ChosenConfig load_learning(const LearnArguments& a) {
-  ChosenConfig config = load_training(a);
+ChosenConfig load_learning(const LearnArguments& a, const std::optional<RankPlace>& place) {
+  ChosenConfig config = load_training(a, place);
   LoadedConfig& loaded = config.loaded;
   if (const auto set = loaded.origins.find("run.mode"); set == loaded.origins.end()) {
     set_option(loaded, "run.mode", std::string("async"), "learn");
@@ -49,8 +50,17 @@ ChosenConfig load_learning(const LearnArguments& a) {
 
 int learn(const LearnArguments& a) {
   if (!has_remote()) throw Error(kAddGrpc);
-  const auto [loaded, chosen] = load_learning(a);
+  const std::optional<RankPlace> place = rank_place();
+  if (place && place->rank > 0) return serve(*place);
+  const auto [loaded, chosen] = load_learning(a, place);
   const Plan plan = make_plan(loaded);
+  if (const std::int64_t ranks = plan.config.learner.ranks; ranks > 1 && !place) {
+    return launch_ranks(static_cast<int>(ranks), plan.run_dir, [](Words words) {
+      std::erase(words, "--overwrite");
+      if (std::ranges::find(words, "--resume") == words.end()) words.emplace_back("--resume");
+      return words;
+    });
+  }
   const ListenOptions options{a.listen, a.certificates, a.megabytes_per_second};
   const auto say = [&](const Listener& listener) {
     if (!a.quiet) fmt::print(stderr, "listening on {}\n", listener.address());
@@ -61,21 +71,23 @@ int learn(const LearnArguments& a) {
     const ResumePoint point = find_resume_point(plan.run_dir, {});
     for (const std::string& text : point.passed_over) fmt::print(stderr, "gipo: {}\n", text);
     const std::unique_ptr<Listener> listener = listen_for_actors(point.plan, options);
+    const std::shared_ptr<RankGroup> ranks = place ? join_ranks(*place) : nullptr;
     listen_for_signals();
     RunFolder folder(point.plan, a.command_line, wall_time, point.positions);
     if (!a.quiet) fmt::print(stderr, "{}: resumed at update {}\n", point.plan.name, point.checkpoint.update);
     say(*listener);
-    return run_session(point.plan, folder, {&point.checkpoint, {}}, a.json, a.quiet, listener.get());
+    return run_session(point.plan, folder, {&point.checkpoint, {}, nullptr, ranks}, a.json, a.quiet, listener.get());
   }
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   refuse_what_does_not_fit(plan, loaded.origins);
   const std::unique_ptr<Listener> listener = listen_for_actors(plan, options);
+  const std::shared_ptr<RankGroup> ranks = place ? join_ranks(*place) : nullptr;
   listen_for_signals();
   if (a.overwrite || a.resume) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
   tell(chosen, folder, a.quiet);
   say(*listener);
-  return run_session(plan, folder, {nullptr, first}, a.json, a.quiet, listener.get());
+  return run_session(plan, folder, {nullptr, first, nullptr, ranks}, a.json, a.quiet, listener.get());
 }
 
 int actor(const ActorArguments& a) {

@@ -72,6 +72,7 @@ int run_session(const Plan& plan, RunFolder& folder, const Beginning& beginning,
   hooks.stop = &request.stop();
   hooks.remote = remote;
   hooks.demonstrations = beginning.demonstrations;
+  hooks.ranks = beginning.ranks;
   Trainer trainer(plan, folder, hooks, beginning.weights);
   if (beginning.checkpoint) trainer.restore(*beginning.checkpoint);
   const RunSummary result = trainer.run();

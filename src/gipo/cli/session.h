@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "gipo/learner/ranks.h"
 #include "gipo/plan/automatic.h"
 #include "gipo/plan/plan.h"
 #include "gipo/run/checkpoint.h"
@@ -19,12 +21,13 @@ namespace gipo::cli {
 // From here on SIGINT and SIGTERM end the run that is to come, with a checkpoint. Before anything of it is created.
 void listen_for_signals();
 
-// What a run begins with: a checkpoint of its own, the weights of another, or nothing; and what it learns from, where
-// that is not collected.
+// What a run begins with: a checkpoint of its own, the weights of another, or nothing; what it learns from, where that is
+// not collected; and the ranks that it has.
 struct Beginning {
   const Checkpoint* checkpoint = nullptr;
   std::shared_ptr<const Weights> weights = {};
   const Demonstrations* demonstrations = nullptr;
+  std::shared_ptr<RankGroup> ranks = {};
 };
 
 // Trains to the end or to a signal, shows progress, prints the result. Returns the exit code.
@@ -37,7 +40,7 @@ const std::atomic<bool>& stop_flag();
 
 // The config that the arguments of `train` or `learn` say.
 struct TrainArguments;
-ChosenConfig load_training(const TrainArguments& arguments);
+ChosenConfig load_training(const TrainArguments& arguments, const std::optional<RankPlace>& place = {});
 // Says what was chosen for a task without a config, and writes it to the log of its run.
 void tell(const std::vector<std::string>& chosen, RunFolder& folder, bool quiet);
 

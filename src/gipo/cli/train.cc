@@ -7,6 +7,7 @@
 #include "gipo/bench/clock.h"
 #include "gipo/cli/commands.h"
 #include "gipo/cli/progress.h"
+#include "gipo/cli/ranks.h"
 #include "gipo/cli/session.h"
 #include "gipo/core/error.h"
 #include "gipo/plan/automatic.h"
@@ -19,15 +20,19 @@
 
 namespace gipo::cli {
 
-ChosenConfig load_training(const TrainArguments& a) {
+ChosenConfig load_training(const TrainArguments& a, const std::optional<RankPlace>& place) {
   const bool automatic = a.config.empty() && a.zoo.empty() && !a.env.empty();
   const std::string config = automatic ? kAutomatic : a.zoo.empty() ? a.config : zoo_preset(a.zoo);
-  return choose_config(config, [&a](LoadedConfig& loaded) {
+  return choose_config(config, [&](LoadedConfig& loaded) {
     if (!a.env.empty()) set_option(loaded, "env.id", a.env, "--env");
     for (const std::string& assignment : a.overrides) apply_override(loaded, assignment);
     if (a.seed) apply_override(loaded, fmt::format("run.seed={}", *a.seed));
     if (a.env_steps) set_option(loaded, "learner.env_steps", *a.env_steps, "--env-steps");
     if (!a.name.empty()) set_option(loaded, "run.name", a.name, "--name");
+    if (!place) return;
+    const auto set = loaded.origins.find("learner.ranks");
+    if (set != loaded.origins.end()) return refuse_other_ranks(*place, loaded.config.learner.ranks, set->second);
+    set_option(loaded, "learner.ranks", std::int64_t{place->ranks}, "WORLD_SIZE");
   });
 }
 
@@ -113,6 +118,7 @@ void tell(const std::vector<std::string>& chosen, RunFolder& folder, bool quiet)
 double estimate_seconds(const Plan& plan) {
   ThreadPool pool(static_cast<std::size_t>(plan.config.run.threads));
   LearnerSetup setup = plan.learner_setup();
+  setup.learner.ranks = 1;  // all the work, by this process
   setup.advantage.mode = AdvantageMode::kStored;
   const auto learner = make_learner(setup, RandomStream(1), pool);
   TransitionSpec transition = plan.transition();
@@ -140,7 +146,9 @@ double estimate_seconds(const Plan& plan) {
 }
 
 int train(const TrainArguments& a) {
-  const auto [loaded, chosen] = load_training(a);
+  const std::optional<RankPlace> place = rank_place();
+  if (place && place->rank > 0) return serve(*place);
+  const auto [loaded, chosen] = load_training(a, place);
   const Plan plan = make_plan(loaded);
   if (a.config.empty() && a.zoo.empty() && a.env.empty() && a.overrides.empty() && !a.dry_run)
     return say_what_there_is();
@@ -153,11 +161,24 @@ int train(const TrainArguments& a) {
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   if (a.dry_run) return dry_run(plan, loaded.origins, chosen, a.json);
   refuse_what_does_not_fit(plan, loaded.origins);
+  if (const std::int64_t ranks = plan.config.learner.ranks; ranks > 1 && !place) {
+    return launch_ranks(static_cast<int>(ranks), plan.run_dir, [&](Words words) {
+      if (list_checkpoints(plan.run_dir + "/" + kCheckpointFolder).empty()) {
+        if (!a.overwrite) words.emplace_back("--overwrite");
+        return words;
+      }
+      words = {"resume", plan.run_dir};
+      if (a.json) words.emplace_back("--json");
+      if (a.quiet) words.emplace_back("--quiet");
+      return words;
+    });
+  }
+  const std::shared_ptr<RankGroup> ranks = place ? join_ranks(*place) : nullptr;
   listen_for_signals();
   if (a.overwrite) remove_run(plan.run_dir);
   RunFolder folder(plan, a.command_line, wall_time);
   tell(chosen, folder, a.quiet);
-  return run_session(plan, folder, {nullptr, first}, a.json, a.quiet);
+  return run_session(plan, folder, {nullptr, first, nullptr, ranks}, a.json, a.quiet);
 }
 
 }  // namespace gipo::cli

@@ -105,7 +105,7 @@ void encode(const Segment& segment, ByteWriter& out) {
   out.value(crc);
 }
 
-void decode(std::string_view message, Segment& segment) {
+void decode(std::string_view message, Segment& segment, bool sums) {
   segment.clear();
   const Head head = read_head(message, segment);
   segment.actor = head.actor;
@@ -133,7 +133,7 @@ void decode(std::string_view message, Segment& segment) {
     segment.clear();
     throw;
   }
-  segment.sum_observations();
+  if (sums) segment.sum_observations();
   std::fill(segment.value.begin(), segment.value.end(), 0.0F);
 }
 

@@ -32,6 +32,7 @@ void encode(const Segment& segment, ByteWriter& out);
 // segment. That includes three doubles of sums for each float that networks read; a choice among n has n of those.
 // Throws Error, naming what was expected and what came, for another format, other columns, a segment longer than this
 // one can be, a message cut short or too long, damaged bytes and values that no step has; the segment is empty then.
-void decode(std::string_view message, Segment& segment);
+// sums: false where nobody scales observations by theirs, which takes longer than all the rest where these are images.
+void decode(std::string_view message, Segment& segment, bool sums = true);
 
 }  // namespace gipo

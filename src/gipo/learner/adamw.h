@@ -21,6 +21,11 @@ class AdamW {
 
   // One step; the gradient is taken times `scale` (the norm clip).
   void step(std::span<T> parameters, std::span<const T> gradient, double learning_rate, double scale) {
+    dense_kernels<T>().adamw(next(learning_rate, scale), gradient.data(), parameters.data(), first_.data(),
+                             second_.data(), parameters.size());
+  }
+  // Counts a step, for those who have the moments elsewhere; its constants.
+  AdamWStep<T> next(double learning_rate, double scale) {
     ++steps_;
     const auto n = static_cast<double>(steps_);
     AdamWStep<T> s;
@@ -31,7 +36,7 @@ class AdamW {
     s.second_scale = T(1.0 / (1.0 - std::pow(settings_.beta2, n)));
     s.keep = T(1.0 - learning_rate * settings_.weight_decay);
     s.scale = T(scale);
-    dense_kernels<T>().adamw(s, gradient.data(), parameters.data(), first_.data(), second_.data(), parameters.size());
+    return s;
   }
 
   // Its state, for those who save it.

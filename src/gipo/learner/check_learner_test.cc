@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "gipo/bench/made_up_kinds.h"
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
 #include "gipo/io/bytes.h"
 #include "gipo/learner/cuda_learner.h"
-#include "gipo/learner/test_setups.h"
 #include "gipo/objective/surrogate.h"
 #include "gipo/policy/torch_policy.h"
 

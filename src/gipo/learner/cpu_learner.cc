@@ -8,6 +8,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/thread_pool.h"
+#include "gipo/learner/rank_leader.h"
 #include "gipo/objective/advantage.h"
 #include "gipo/policy/own_parameters.h"
 #include "gipo/stats/sums.h"
@@ -23,23 +24,25 @@ double norm_of(std::span<const T> values) {
 }  // namespace
 
 template <class T>
-CpuLearner<T>::Trained::Trained(std::vector<TensorSlice> slices, const LearnerOptions& o)
+CpuLearner<T>::Trained::Trained(std::vector<TensorSlice> slices, const LearnerOptions& o, bool has_moments)
     : tensors(std::move(slices)),
       parameters(values_of(tensors)),
       gradient(parameters.size()),
-      optimizer(parameters.size(), {o.beta1, o.beta2, o.adam_epsilon, o.weight_decay}) {}
+      optimizer(has_moments ? parameters.size() : 0, {o.beta1, o.beta2, o.adam_epsilon, o.weight_decay}) {}
 
 template <class T>
-CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make)
+CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make,
+                          std::unique_ptr<RankLeader> ranks)
     : setup_(setup),
       surrogate_(setup.surrogate),
       pool_(pool),
       ratios_(ratios_per_action(setup.surrogate, setup.model.distribution.dims())),
       batch_size_(static_cast<std::size_t>(setup.learner.batch_size)),
-      net_(make(setup.model, learner_room(setup.learner))),
+      ranks_(std::move(ranks)),
+      net_(make_net(make, false)),
       own_(net_->own()),
-      policy_(net_->tensors(Part::kPolicy), setup.learner),
-      critic_(net_->tensors(Part::kCritic), setup.learner),
+      policy_(net_->tensors(Part::kPolicy), setup.learner, ranks_ == nullptr),
+      critic_(net_->tensors(Part::kCritic), setup.learner, ranks_ == nullptr),
       book_(setup) {
   net_->initialise(Part::kPolicy, policy_.parameters, random);
   net_->initialise(Part::kCritic, critic_.parameters, random);
@@ -48,8 +51,14 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
     critic_.parameters.assign(setup.first->critic.begin(), setup.first->critic.end());
     setup_.first.reset();
   }
+  setup_.ranks.reset();
   if (keeps_average(setup)) average_ = policy_.parameters;
-  if (looks_at_average(setup)) average_net_ = make(setup.model, average_room(setup.learner));
+  if (looks_at_average(setup)) average_net_ = make_net(make, true);
+  if constexpr (std::is_same_v<T, float>) {
+    if (ranks_) {
+      ranks_->bind({policy_.parameters, critic_.parameters, policy_.gradient, critic_.gradient, average_});
+    }
+  }
   const std::size_t n = batch_size_, dims = setup.model.distribution.dims(), m = n * ratios_;
   columns_.resize(setup.model.fields.size());
   for (auto* v : {&action_, &log_prob_, &d_log_prob_}) v->resize(n * dims);
@@ -63,6 +72,24 @@ CpuLearner<T>::CpuLearner(const LearnerSetup& setup, RandomStream random, Thread
   }
   if (surrogate_.reads_age()) sample_age_.resize(m);
   stretch_value_.resize(n + 1);
+}
+
+template <class T>
+CpuLearner<T>::~CpuLearner() = default;
+
+template <class T>
+std::unique_ptr<Policy<T>> CpuLearner<T>::make_net(MakePolicy make, bool average) const {
+  const PolicyRoom room = average ? average_room(setup_.learner) : learner_room(setup_.learner);
+  if constexpr (std::is_same_v<T, float>) {
+    if (ranks_) return ranks_->make_policy(average, room);
+  }
+  return make(setup_.model, room);
+}
+
+template <class T>
+double CpuLearner<T>::norm_of_gradient(Part part) const {
+  if (ranks_) return ranks_->norm(part);
+  return norm_of<T>(trained(part).gradient);
 }
 
 template <class T>
@@ -233,7 +260,7 @@ void CpuLearner<T>::backward_policy(const Batch& batch) {
     loss.other = average_net_.get();
   }
   net_->policy_gradient(action_.data(), loss, policy_.gradient);
-  policy_.norm = norm_of<T>(policy_.gradient);
+  policy_.norm = norm_of_gradient(Part::kPolicy);
 }
 
 template <class T>
@@ -248,7 +275,7 @@ void CpuLearner<T>::backward_critic(const Batch& batch) {
   const double bias = sum_over(n, error) / static_cast<double>(n);
   stats_.explained_variance = variance > 0 ? 1.0 - (stats_.value_loss - bias * bias) / variance : 0.0;
   net_->value_gradient(d_value_.data(), n, critic_.gradient);
-  critic_.norm = norm_of<T>(critic_.gradient);
+  critic_.norm = norm_of_gradient(Part::kCritic);
 }
 
 template <class T>
@@ -276,22 +303,31 @@ void CpuLearner<T>::apply_gradients() {
     return;
   }
   pool_.run(2, [&](std::size_t i) {
-    if (i == 0 && !policy_due_) return;
-    Trained& part = i == 0 ? policy_ : critic_;
-    const double clip = std::min(1.0, o.max_grad_norm / (part.norm + 1e-6));
-    part.optimizer.step(part.parameters, part.gradient, i == 0 ? stats_.policy_lr : stats_.value_lr, clip);
-    if (i == 1) return;
+    if (i == 1) return step_part(Part::kCritic, stats_.value_lr);
+    if (!policy_due_) return;
+    step_part(Part::kPolicy, stats_.policy_lr);
     book_.policy_version = book_.version;
-    net_->constrain(part.parameters);
-    if (average_.empty()) return;
-    // The mean of all policies so far, the latest `proximal_updates` counting most: without the division by what the
-    // weights of few policies sum to, the first one would be most of it for long.
-    const double decay = 1 - 1 / o.proximal_updates;
-    const double weights = 1 - std::pow(decay, static_cast<double>(part.optimizer.steps() + 1));
-    const T step = T((1 - decay) / weights);
-    for (std::size_t k = 0; k < average_.size(); ++k)
-      average_[k] = (T(1) - step) * average_[k] + step * part.parameters[k];
   });
+}
+
+template <class T>
+void CpuLearner<T>::step_part(Part which, double learning_rate) {
+  const LearnerOptions& o = setup_.learner;
+  Trained& part = trained(which);
+  const double clip = std::min(1.0, o.max_grad_norm / (part.norm + 1e-6));
+  // The mean of all policies so far, the latest `proximal_updates` counting most: without the division by what the
+  // weights of few policies sum to, the first one would be most of it for long.
+  const double decay = 1 - 1 / o.proximal_updates;
+  const double weights = 1 - std::pow(decay, static_cast<double>(part.optimizer.steps() + 2));
+  const T step = T((1 - decay) / weights);
+  if constexpr (std::is_same_v<T, float>) {
+    if (ranks_) return ranks_->step(which, part.optimizer.next(learning_rate, clip), step);
+  }
+  part.optimizer.step(part.parameters, part.gradient, learning_rate, clip);
+  if (which == Part::kCritic) return;
+  net_->constrain(part.parameters);
+  for (std::size_t k = 0; k < average_.size(); ++k)
+    average_[k] = (T(1) - step) * average_[k] + step * part.parameters[k];
 }
 
 template <class T>

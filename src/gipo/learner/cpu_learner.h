@@ -12,6 +12,8 @@
 
 namespace gipo {
 
+class RankLeader;
+
 // The learner on the CPU, of any policy. T is float in use and double in the backend that float is checked with.
 //
 //   observations -> policy -> log ratios --+-> advantages -> multiplier -> d log pi -> policy gradient -> AdamW
@@ -20,7 +22,10 @@ template <class T>
 class CpuLearner final : public Learner {
  public:
   using MakePolicy = std::unique_ptr<Policy<T>>(const ModelSpec& spec, const PolicyRoom& room);
-  CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make = make_policy<T>);
+  // ranks: who make the updates, and the policies in place of `make`; in float alone.
+  CpuLearner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool, MakePolicy make = make_policy<T>,
+             std::unique_ptr<RankLeader> ranks = nullptr);
+  ~CpuLearner() override;
 
   void stage(const Batch& batch) override { staged_ = &batch; }
   void begin_update(const UpdateContext& context) override;
@@ -50,13 +55,19 @@ class CpuLearner final : public Learner {
  private:
   // A part of the parameters, flat, and what optimises it.
   struct Trained {
-    Trained(std::vector<TensorSlice> tensors, const LearnerOptions& options);
+    Trained(std::vector<TensorSlice> tensors, const LearnerOptions& options, bool has_moments);
     std::vector<TensorSlice> tensors;
     AlignedVector<T> parameters, gradient;
     AdamW<T> optimizer;
     double norm = 0;  // of the last gradient
   };
 
+  std::unique_ptr<Policy<T>> make_net(MakePolicy make, bool average) const;
+  void step_part(Part part, double learning_rate);
+  double norm_of_gradient(Part part) const;
+  void add_moments(Part part, std::vector<LearnerTensor>& all);
+  Trained& trained(Part part) { return part == Part::kPolicy ? policy_ : critic_; }
+  const Trained& trained(Part part) const { return part == Part::kPolicy ? policy_ : critic_; }
   void forward(const Batch& batch);
   void compute_log_ratios(const Batch& batch);
   void compute_trust(const Batch& batch);
@@ -72,6 +83,7 @@ class CpuLearner final : public Learner {
   ThreadPool& pool_;
   std::size_t ratios_;  // of each action
   std::size_t batch_size_;
+  std::unique_ptr<RankLeader> ranks_;  // null where this process is alone; otherwise they have gradients and moments
   std::unique_ptr<Policy<T>> net_;
   OwnParameters* own_;  // of net_, where it has them
   Trained policy_, critic_;

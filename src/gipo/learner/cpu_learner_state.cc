@@ -4,6 +4,7 @@
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
 #include "gipo/learner/cpu_learner.h"
+#include "gipo/learner/rank_leader.h"
 #include "gipo/policy/own_parameters.h"
 
 namespace gipo {
@@ -27,10 +28,15 @@ std::vector<LearnerTensor> CpuLearner<T>::tensors() {
       all.push_back(in_place<T>(s.name + end, shape_of(s), values.subspan(s.offset, s.values())));
     }
   };
-  for (Trained* part : {&policy_, &critic_}) {
-    add(part->tensors, "", part->parameters);
-    add(part->tensors, ".first_moment", part->optimizer.first_moment());
-    add(part->tensors, ".second_moment", part->optimizer.second_moment());
+  for (const Part which : {Part::kPolicy, Part::kCritic}) {
+    Trained& part = trained(which);
+    add(part.tensors, "", part.parameters);
+    if (ranks_) {
+      add_moments(which, all);
+      continue;
+    }
+    add(part.tensors, ".first_moment", part.optimizer.first_moment());
+    add(part.tensors, ".second_moment", part.optimizer.second_moment());
   }
   if (!average_.empty()) add(policy_.tensors, ".average", average_);
   if (own_) {
@@ -52,6 +58,27 @@ std::vector<LearnerTensor> CpuLearner<T>::tensors() {
   return all;
 }
 
+// Of those that ranks have, one tensor at a time is here.
+template <class T>
+void CpuLearner<T>::add_moments(Part part, std::vector<LearnerTensor>& all) {
+  using Moment = RankLeader::Moment;
+  for (const auto& [moment, end] : {std::pair(Moment::kFirst, ".first_moment"), {Moment::kSecond, ".second_moment"}}) {
+    for (const TensorSlice& s : trained(part).tensors) {
+      const auto write = [this, part, moment, s](ByteWriter& out) {
+        std::vector<float> values(s.values());
+        ranks_->read_moments(part, moment, s.offset, values);
+        out.append(std::as_bytes(std::span<const float>(values)));
+      };
+      const auto read = [this, part, moment, s](TensorReader& file) {
+        std::vector<float> values(s.values());
+        file.read_floats<float>(shape_of(s), values);
+        ranks_->write_moments(part, moment, s.offset, values);
+      };
+      all.push_back({{s.name + end, TensorType::kF32, shape_of(s), write}, read});
+    }
+  }
+}
+
 template <class T>
 void CpuLearner<T>::save_rest(ByteWriter& out) const {
   book_.save(out, policy_.optimizer.steps(), critic_.optimizer.steps());
@@ -63,26 +90,31 @@ void CpuLearner<T>::load_rest(ByteReader& in) {
   book_.load(in, policy_steps, critic_steps);
   policy_.optimizer.set_steps(policy_steps);
   critic_.optimizer.set_steps(critic_steps);
+  if (ranks_) ranks_->parameters_changed();
 }
 
 template <class T>
 std::vector<std::pair<std::string, std::vector<double>>> CpuLearner<T>::gradients() const {
   std::vector<std::pair<std::string, std::vector<double>>> all;
-  const auto add = [&](const Trained& part) {
+  const auto add = [&](Part which) {
+    const Trained& part = trained(which);
+    std::vector<T> gradient(part.gradient.begin(), part.gradient.end());
+    if (ranks_) std::ranges::copy(ranks_->gradient(which), gradient.begin());
     for (const TensorSlice& s : part.tensors) {
-      const auto values = std::span<const T>(part.gradient).subspan(s.offset, s.values());
+      const auto values = std::span<const T>(gradient).subspan(s.offset, s.values());
       all.emplace_back(s.name, std::vector<double>(values.begin(), values.end()));
     }
   };
-  if (policy_due_) add(policy_);
-  add(critic_);
+  if (policy_due_) add(Part::kPolicy);
+  add(Part::kCritic);
   return all;
 }
 
-#define GIPO_INSTANTIATE(T)                                      \
-  template std::vector<LearnerTensor> CpuLearner<T>::tensors();  \
-  template void CpuLearner<T>::save_rest(ByteWriter& out) const; \
-  template void CpuLearner<T>::load_rest(ByteReader& in);        \
+#define GIPO_INSTANTIATE(T)                                                             \
+  template std::vector<LearnerTensor> CpuLearner<T>::tensors();                         \
+  template void CpuLearner<T>::add_moments(Part part, std::vector<LearnerTensor>& all); \
+  template void CpuLearner<T>::save_rest(ByteWriter& out) const;                        \
+  template void CpuLearner<T>::load_rest(ByteReader& in);                               \
   template std::vector<std::pair<std::string, std::vector<double>>> CpuLearner<T>::gradients() const;
 GIPO_INSTANTIATE(float)
 GIPO_INSTANTIATE(double)

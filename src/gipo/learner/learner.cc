@@ -13,6 +13,7 @@
 #include "gipo/learner/check_learner.h"
 #include "gipo/learner/cpu_learner.h"
 #include "gipo/learner/cuda_learner.h"
+#include "gipo/learner/rank_leader.h"
 #include "gipo/policy/torch_policy.h"
 #include "gipo/policy/vla_spec.h"
 
@@ -147,6 +148,21 @@ void check_device(const LearnerOptions& options) {
   check_torch_device(options.device);
 }
 
+void check_ranks(const LearnerOptions& o) {
+  if (o.ranks == 1) return;
+  if (o.backend != "torch") {
+    throw Error(
+        fmt::format("learner.ranks = {} needs learner.backend = \"torch\", and it is \"{}\"", o.ranks, o.backend));
+  }
+  if (o.device != "cpu") {
+    throw Error(fmt::format("learner.ranks = {} needs learner.device = \"cpu\", and it is \"{}\"", o.ranks, o.device));
+  }
+  if (o.ranks > o.batch_size) {
+    throw Error(fmt::format("learner.ranks = {} is not accepted: learner.batch_size = {} has fewer transitions",
+                            o.ranks, o.batch_size));
+  }
+}
+
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool) {
   check_backend(setup.learner);
   if (setup.learner.backend == "cpu64") return std::make_unique<CpuLearner<double>>(setup, random, pool);
@@ -154,6 +170,12 @@ std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream ra
   const bool in_place = is_in_place(setup.model);
   if (setup.learner.backend == "torch" && setup.learner.device != "cpu" && !in_place)
     return make_cuda_learner(setup, random);
+  if (setup.learner.ranks > 1) {
+    check_ranks(setup.learner);
+    if (!setup.ranks) refuse_ranks(setup.learner.ranks);
+    return std::make_unique<CpuLearner<float>>(setup, random, pool, nullptr,
+                                               std::make_unique<RankLeader>(setup.ranks, setup));
+  }
   if (setup.learner.backend == "torch") {
     return std::make_unique<CpuLearner<float>>(setup, random, pool, make_torch_policy);
   }

@@ -19,6 +19,7 @@ namespace gipo {
 class ByteReader;
 class ByteWriter;
 class RandomStream;
+class RankGroup;
 class ThreadPool;
 
 // What a learner needs to know of a run; the rest of the config is not its business.
@@ -30,6 +31,7 @@ struct LearnerSetup {
   std::int64_t t_old = 1;  // the dial, for the diagnostics
   double window = 1;
   std::shared_ptr<const Weights> first = {};  // to begin with, and their observation scale; none: new ones
+  std::shared_ptr<RankGroup> ranks = {};      // who make the updates together, where learner.ranks is above 1
 };
 
 struct UpdateContext {
@@ -107,6 +109,8 @@ bool runs_backend(const LearnerOptions& options, const std::string& name);  // i
 void check_backend(const LearnerOptions& options);
 // The same of learner.device and learner.precision, where there is no such device.
 void check_device(const LearnerOptions& options);
+// And of learner.ranks, where these options do not go with it.
+void check_ranks(const LearnerOptions& options);
 
 // The backend that learner.backend names. The pool, which must outlive it, runs the two networks side by side.
 std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream random, ThreadPool& pool);

@@ -76,15 +76,23 @@ GIPO_CARD void begin_launch(Team& team, const Run& run, std::int64_t updates) {
 template <class Team>
 GIPO_CARD bool proceed(Team& team, const Run& run) {
   const RunSpec& s = run.spec;
-  const RunState& state = run.state();
+  RunState& state = run.state();
   while (state.version < state.until && state.skipped_in_a_row < s.max_bad_updates && !state.not_finite) {
-    if (state.env_steps < env_steps_due(s, state.version)) {
+    const std::int64_t left = env_steps_due(s, state.version) - state.env_steps;
+    if (left > 0) {
       if (!has_room(s, state, 1)) return false;
+      // The scales hold still while a rollout is collected and learned from, so that the first pass is on-policy.
+      if (s.rollout_updates > 0 && left == s.capacity) set_scales(team, run);
       act(team, run);
       return !state.not_finite;
     }
     if (!has_room(s, state, 0)) return false;
-    set_scales(team, run);
+    if (state.segments == 0) {  // all were dropped
+      team.sync();
+      if (team.rank() == 0) state.not_finite = 1;
+      return false;
+    }
+    if (s.rollout_updates == 0) set_scales(team, run);
     update(team, run);
   }
   return false;

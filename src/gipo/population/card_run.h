@@ -86,6 +86,7 @@ struct RunSpec {
 
   int batch = 0, chunk = 0, segment_length = 0;
   bool single_steps = false;  // sampled one by one
+  int rollout_updates = 0;    // above 0: the replay is a rollout, from which so many updates learn in shuffled passes
   std::int64_t updates = 0, warmup = 0, log_every = 1, policy_every = 1, warmup_updates = 0, max_bad_updates = 1;
   double env_steps_per_update = 0;
   double policy_lr = 0, value_lr = 0, weight_decay = 0, beta1 = 0, beta2 = 0, epsilon = 0;
@@ -153,12 +154,14 @@ struct LoggedUpdate {
 struct RunState {
   std::int64_t version = 0, env_steps = 0, skipped = 0, skipped_in_a_row = 0;
   std::int64_t policy_steps = 0, critic_steps = 0, evicted = 0, rejected = 0;
-  std::int64_t until = 0;  // updates that this launch is to reach
+  std::int64_t until = 0;     // updates that this launch is to reach
+  std::int64_t ordered = -1;  // env steps when the pass was begun
   Stream replay;
   int first_segment = 0, segments = 0;  // of the ring
   int next_row = 0, rows_used = 0;      // of the ring
   int size = 0;                         // transitions held
   int gap_count = 0, gap_at = 0;        // of the pool
+  int order_size = 0, order_at = 0;     // of a pass over a rollout, and what of it was sampled
   int episodes = 0, logs = 0;           // reported by this launch
   int begun = 0;                        // its environments have
   int not_finite = 0;                   // an environment or a policy gave what no learner may see
@@ -189,6 +192,7 @@ struct RunMemory {
   float *advantage, *target;           // [rows] stored advantages alone
   std::int32_t *collected, *env_step;  // [rows] the version that chose the action; steps of the run before it
   std::int32_t* gaps;                  // [gap_pool]
+  std::int32_t *order, *drawn;         // [capacity] rows of a pass over a rollout; what shuffles them
   // Open segments. L: segment_length.
   float* open_observation;                               // [envs, L + 1, D]
   float* open_action;                                    // [envs, L, A]

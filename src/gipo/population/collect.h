@@ -314,10 +314,15 @@ GIPO_CARD void take_in(Team& team, const Run& run) {
     state.env_steps += s.envs;
   }
   team.sync();
+  if (s.rollout_updates == 0 || state.env_steps % s.capacity != 0) return;
+  for (int env = 0; env < s.envs; ++env) {  // the rollout ends here
+    if (w.slots[env].length > 0) close_segment(team, run, env);
+  }
 }
 
 // Environment steps that must have been taken before the next update.
 GIPO_CARD std::int64_t env_steps_due(const RunSpec& s, std::int64_t update) {
+  if (s.rollout_updates > 0) return (update / s.rollout_updates + 1) * s.capacity;
   return s.warmup + static_cast<std::int64_t>(std::floor(static_cast<double>(update) * s.env_steps_per_update));
 }
 

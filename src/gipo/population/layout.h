@@ -67,6 +67,9 @@ GIPO_HD inline void carve_body(const RunSpec& s, RunMemory& m, Carver& from) {
   m.collected = from.take<std::int32_t>(rows);
   m.env_step = from.take<std::int32_t>(rows);
   m.gaps = from.take<std::int32_t>(static_cast<std::size_t>(s.gap_pool));
+  for (std::int32_t** array : {&m.order, &m.drawn}) {
+    *array = from.take<std::int32_t>(s.rollout_updates > 0 ? static_cast<std::size_t>(s.capacity) : 0);
+  }
   m.open_observation = from.take<float>((steps + envs) * d);
   m.open_action = from.take<float>(steps * dims);
   for (float** column : {&m.open_log_prob, &m.open_reward}) *column = from.take<float>(steps);

@@ -248,6 +248,23 @@ TEST_F(Populations, HostedTasksGoAsTheTrainersDo) {
   });
 }
 
+TEST_F(Populations, RolloutsGoAsTheTrainersDo) {
+  Config& c = loaded_.config;
+  c.staleness = {};
+  c.staleness.regime = Regime::kOnPolicy;
+  c.staleness.actors = 1;
+  c.env.count = 4;
+  c.env.normalise_rewards = true;
+  c.advantage.mode = AdvantageMode::kStored;
+  c.replay.capacity = 256;
+  c.learner.epochs = 3;
+  c.learner.schedule = Schedule::kLinear;
+  for (const char* id : {"Pendulum-v1", "Hopper-v5", "Shaky-v0"}) {  // 12 updates from each rollout
+    c.env.id = id;
+    expect_alike(std::string("rollouts ") + id, 40);
+  }
+}
+
 // Neither the threads that step nor where arrays lie change a byte.
 TEST_F(Populations, HostedRunsAreTheSameWhereverTheyStep) {
   loaded_.config.learner.updates = 30;

@@ -123,7 +123,6 @@ void check_plan(const Plan& plan) {
   refuse_if(c.learner.backend != "cpu", fmt::format("learner.backend = \"{}\"", c.learner.backend),
             "cpu, whose results it has");
   refuse_if(c.run.mode != RunMode::kLockstep, "run.mode = \"async\"", "lockstep");
-  refuse_if(plan.on_policy(), "staleness.regime = \"on_policy\"", "stale, fresh or custom");
   refuse_if(c.run.target_return.has_value(), "run.target_return", "none");
   refuse_if(c.eval.every_updates > 0, fmt::format("eval.every_updates = {}", c.eval.every_updates), "0");
   refuse_if(!c.run.init_from.empty(), fmt::format("run.init_from = \"{}\"", c.run.init_from), "none");
@@ -186,6 +185,7 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
   s.chunk = chunk_of(shapes);
   s.segment_length = static_cast<int>(plan.segment_length);
   s.single_steps = plan.sampling != Sampling::kSegments;
+  s.rollout_updates = static_cast<int>(plan.updates_per_rollout);
   s.updates = c.learner.updates;
   s.warmup = plan.warmup;
   s.log_every = c.log.every_updates;
@@ -214,7 +214,9 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
   s.gap_pool = kGapPoolUpdates * ((s.batch + s.gap_stride - 1) / s.gap_stride);
   s.most_logs = static_cast<int>(updates / s.log_every) + 2;
   // Where episodes are as short as they hardly ever are, a launch ends earlier.
-  const double steps = static_cast<double>(updates) * s.env_steps_per_update + static_cast<double>(s.warmup);
+  const double steps = plan.on_policy()
+                           ? (static_cast<double>(updates / plan.updates_per_rollout) + 2) * s.capacity
+                           : static_cast<double>(updates) * s.env_steps_per_update + static_cast<double>(s.warmup);
   s.most_episodes = 2 * s.envs + static_cast<int>(steps / (s.task == Task::kHosted ? kShortestHosted : 8));
   return s;
 }

@@ -91,4 +91,49 @@ GIPO_CARD void sample_steps(Team& team, const Run& run) {
   team.sync();
 }
 
+// All steps of the replay in a new order, as ReplayBuffer::next_of_epoch has it. Ends with a sync.
+template <class Team>
+GIPO_CARD void shuffle_rollout(Team& team, const Run& run) {
+  RunState& state = run.state();
+  std::int32_t *const order = run.memory.order, *const drawn = run.memory.drawn;
+  const int size = state.size;
+  for (int i = size - team.rank(); i > 1; i -= team.size()) {
+    Stream random = state.replay.after(static_cast<std::uint64_t>(size - i));
+    drawn[i - 1] = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(i)));
+  }
+  team.sync();
+  if (team.rank() == 0) {
+    int at = 0;
+    for (int segment = 0; segment < state.segments; ++segment) {
+      const Held h = held(run, static_cast<std::uint64_t>(segment));
+      for (int t = 0; t < std::abs(h.length); ++t) order[at++] = (h.row + t) % run.spec.rows;
+    }
+    for (int i = size; i > 1; --i) {
+      const std::int32_t other = order[drawn[i - 1]];
+      order[drawn[i - 1]] = order[i - 1];
+      order[i - 1] = other;
+    }
+    state.replay = state.replay.after(static_cast<std::uint64_t>(larger_of(size - 1, 0)));
+    state.order_size = size;
+    state.order_at = 0;
+    state.ordered = state.env_steps;
+  }
+  team.sync();
+}
+
+// The next steps of a pass over the rollout. Ends with a sync.
+template <class Team>
+GIPO_CARD void sample_pass(Team& team, const Run& run) {
+  RunState& state = run.state();
+  for (int at = 0; at < run.spec.batch;) {
+    if (state.order_at == state.order_size || state.ordered != state.env_steps) shuffle_rollout(team, run);
+    const int from = state.order_at, count = smaller_of(run.spec.batch - at, state.order_size - from);
+    for (int i = team.rank(); i < count; i += team.size()) run.work.rows[at + i] = run.memory.order[from + i];
+    team.sync();
+    if (team.rank() == 0) state.order_at = from + count;
+    team.sync();
+    at += count;
+  }
+}
+
 }  // namespace gipo::population

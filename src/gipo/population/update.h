@@ -377,7 +377,9 @@ GIPO_CARD void update(Team& team, const Run& run) {
   u.logged = next % s.log_every == 0 || next == s.updates;
   u.policy_due = next % s.policy_every == 0;
   u.ratios_due = u.policy_due || u.logged || s.advantages == Advantages::kVtrace;
-  if (s.single_steps) {
+  if (s.rollout_updates > 0) {
+    sample_pass(team, run);
+  } else if (s.single_steps) {
     sample_steps(team, run);
   } else {
     const int stretches = sample_segments(team, run);

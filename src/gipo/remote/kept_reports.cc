@@ -6,7 +6,7 @@
 namespace gipo {
 
 void KeptReports::add(Report report) {
-  bytes_ += report.bytes.size();
+  bytes_ += report.bytes->size();
   steps_ += report.steps;
   all_.push_back(std::move(report));
   for (; bytes_ > most_bytes_ && received_ > 0; ++let_go_) drop_first();
@@ -31,7 +31,7 @@ void KeptReports::go_back(std::uint64_t received, std::uint64_t saved) {
 }
 
 void KeptReports::drop_first() {
-  bytes_ -= all_.front().bytes.size();
+  bytes_ -= all_.front().bytes->size();
   steps_ -= all_.front().steps;
   all_.pop_front();
   --received_;

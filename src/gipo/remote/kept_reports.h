@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 
 namespace gipo {
@@ -15,7 +16,7 @@ class KeptReports {
   struct Report {
     std::uint64_t sequence = 0;
     std::int64_t steps = 0;
-    std::string bytes;
+    std::shared_ptr<const std::string> bytes;  // may be on its way when it leaves here
   };
 
   explicit KeptReports(std::size_t most_bytes) : most_bytes_(most_bytes) {}

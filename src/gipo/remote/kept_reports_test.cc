@@ -5,9 +5,11 @@
 namespace gipo {
 namespace {
 
+std::shared_ptr<const std::string> ten_bytes() { return std::make_shared<const std::string>(10, 'x'); }
+
 KeptReports with(std::uint64_t count, std::size_t most = 1000) {
   KeptReports kept(most);
-  for (std::uint64_t i = 0; i < count; ++i) kept.add({i, 4, std::string(10, 'x')});
+  for (std::uint64_t i = 0; i < count; ++i) kept.add({i, 4, ten_bytes()});
   return kept;
 }
 
@@ -56,12 +58,12 @@ TEST(KeptReports, BeyondItsBoundTheReceivedLeaveAndTheOthersStay) {
   send_all(kept);
   kept.received(2);
   EXPECT_FALSE(kept.full());
-  kept.add({4, 4, std::string(10, 'x')});
+  kept.add({4, 4, ten_bytes()});
   EXPECT_EQ(kept.let_go(), 1u);
   EXPECT_EQ(kept.bytes(), 40u);
   EXPECT_EQ(kept.next()->sequence, 4u);
-  kept.add({5, 4, std::string(10, 'x')});
-  kept.add({6, 4, std::string(10, 'x')});
+  kept.add({5, 4, ten_bytes()});
+  kept.add({6, 4, ten_bytes()});
   EXPECT_EQ(kept.let_go(), 2u);
   EXPECT_EQ(kept.bytes(), 50u);  // what was not received never leaves
   EXPECT_TRUE(kept.full());

@@ -18,9 +18,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 10> kFreeOptions = {
-    "run.dir",           "run.name",   "run.threads", "run.target_return", "learner.updates",
-    "learner.env_steps", "env.python", "env.workers", "env.max_deaths",    "env.step_timeout"};
+constexpr std::array<std::string_view, 11> kFreeOptions = {
+    "run.dir",       "run.name",   "run.threads", "run.target_return", "learner.updates", "learner.env_steps",
+    "learner.ranks", "env.python", "env.workers", "env.max_deaths",    "env.step_timeout"};
 constexpr std::array<std::string_view, 3> kFreeGroups = {"eval", "log", "checkpoint"};
 constexpr std::int64_t kMostUpdates = 1'000'000'000'000, kMostEnvSteps = std::int64_t{1} << 62;
 

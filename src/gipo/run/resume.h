@@ -39,7 +39,8 @@ std::int64_t dial_updates(const nlohmann::json& state);
 void take_dial(const nlohmann::json& state, Plan& plan);
 
 // Throws Error, naming the first option that differs and may not. What may: run.dir, run.name, run.threads,
-// run.target_return, learner.updates, learner.env_steps and all of eval, log and checkpoint.
+// run.target_return, learner.updates, learner.env_steps, learner.ranks, env.python, env.workers, env.max_deaths,
+// env.step_timeout and all of eval, log and checkpoint.
 void refuse_changes(const Config& then, const Config& now, const std::string& where);
 
 }  // namespace gipo

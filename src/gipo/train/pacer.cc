@@ -15,8 +15,15 @@ void Pacer::start_at(std::int64_t env_steps, std::int64_t updates) {
 
 std::optional<std::int64_t> Pacer::begin(std::int64_t steps) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopped_ || free_ || begun_ < due_(updates_) + slack_; });
+  changed_.wait(lock, [&] { return stopped_ || may_begin(); });
   if (stopped_) return std::nullopt;
+  begun_ += steps;
+  return begun_ - steps;
+}
+
+std::optional<std::int64_t> Pacer::try_begin(std::int64_t steps) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_ || !may_begin()) return std::nullopt;
   begun_ += steps;
   return begun_ - steps;
 }

@@ -23,6 +23,8 @@ class Pacer : public StepLease {
 
   // Counts steps before they are taken, so that the bound holds whatever the number of actors. None once stopped.
   std::optional<std::int64_t> begin(std::int64_t steps) override;
+  // The same where nobody would have to wait; none otherwise.
+  std::optional<std::int64_t> try_begin(std::int64_t steps);
   void end(std::int64_t leased, std::int64_t taken) override;
   // Before update u; false once stopped. Finished steps are what counts here.
   bool wait_to_update(std::int64_t update);
@@ -32,6 +34,8 @@ class Pacer : public StepLease {
   std::int64_t env_steps() const;  // finished
 
  private:
+  bool may_begin() const { return free_ || begun_ < due_(updates_) + slack_; }
+
   const std::function<std::int64_t(std::int64_t)> due_;
   const std::int64_t slack_;
   const bool free_;

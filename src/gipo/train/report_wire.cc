@@ -146,8 +146,8 @@ std::size_t report_bytes(std::string_view message) {
   return static_cast<std::size_t>(head.bytes);
 }
 
-ReportDecoder::ReportDecoder(std::size_t segment_length, TransitionSpec transition)
-    : segment_length_(segment_length), transition_(std::move(transition)) {}
+ReportDecoder::ReportDecoder(std::size_t segment_length, TransitionSpec transition, bool sums)
+    : segment_length_(segment_length), transition_(std::move(transition)), sums_(sums) {}
 
 ActorReport& ReportDecoder::decode(std::string_view message) {
   clear();
@@ -205,7 +205,7 @@ void ReportDecoder::read(std::string_view body) {
     Segment& s = report_.segments.emplace_back(std::move(spare_.back()));
     spare_.pop_back();
     const std::string_view rest = body.substr(body.size() - in.left());
-    gipo::decode(rest.substr(0, size), s);
+    gipo::decode(rest.substr(0, size), s, sums_);
     in = ByteReader(rest.substr(size));
     if (s.incarnation != report_.incarnation) {
       refuse(fmt::format("a segment of incarnation {} in a report of {}", s.incarnation, report_.incarnation));

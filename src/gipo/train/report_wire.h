@@ -35,7 +35,8 @@ std::size_t report_bytes(std::string_view head);
 // Makes reports of messages, in buffers that it uses again. Owned by one thread.
 class ReportDecoder {
  public:
-  ReportDecoder(std::size_t segment_length, TransitionSpec transition);
+  // sums: as decode of data/wire.h has it.
+  ReportDecoder(std::size_t segment_length, TransitionSpec transition, bool sums = true);
 
   // Good until the next call. Throws Error, naming what was expected and what came, for another format, a message cut
   // short or too long, damaged bytes, counts that no actor has, and for all that a segment is refused for.
@@ -47,6 +48,7 @@ class ReportDecoder {
 
   std::size_t segment_length_;
   TransitionSpec transition_;
+  bool sums_;
   ActorReport report_;
   std::vector<Segment> spare_;
 };

@@ -9,6 +9,7 @@
 #include "gipo/clone/likelihood.h"
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
+#include "gipo/learner/ranks.h"
 
 namespace gipo {
 namespace {
@@ -19,9 +20,11 @@ bool trusted(const std::exception& e) { return dynamic_cast<const InvariantError
 // How many observations the scale of another run counts as, beside those of this one.
 constexpr double kFirstObservations = 100'000;
 
-LearnerSetup setup_from(const Plan& plan, const std::shared_ptr<const Weights>& first) {
+LearnerSetup setup_from(const Plan& plan, const std::shared_ptr<const Weights>& first,
+                        const std::shared_ptr<RankGroup>& ranks) {
   LearnerSetup setup = plan.learner_setup();
   setup.first = first;
+  setup.ranks = ranks;
   return setup;
 }
 
@@ -63,7 +66,7 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks, const 
       pool_(plan.config.run.mode == RunMode::kLockstep ? static_cast<std::size_t>(plan.config.run.threads) : 1),
       replay_(plan.replay_shape(), RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "replay")),
       intake_(replay_, plan.envs()),
-      learner_(make_learner(setup_from(plan, first),
+      learner_(make_learner(setup_from(plan, first, hooks_.ranks),
                             RandomStream::derive(static_cast<std::uint64_t>(plan.config.run.seed), "weights"), pool_)),
       moments_(plan.env.observation_size),
       checkpoints_(folder.path() + "/" + kCheckpointFolder, plan.config.checkpoint.keep) {
@@ -142,6 +145,10 @@ RunSummary Trainer::run() {
     } catch (const Interrupted&) {  // in an evaluation, between two updates
     }
     end_run();
+  } catch (const RanksLost& e) {
+    // The state is in parts, some of which are gone: the last checkpoint is what there is.
+    folder_.log(fmt::format("failed: {}", e.what()));
+    throw;
   } catch (const std::exception& e) {
     // What goes wrong from here on is told, and the rest is still done: the user is to see why the run failed.
     const auto attempt = [this](auto&& step) {

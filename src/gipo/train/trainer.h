@@ -47,6 +47,7 @@ std::string opening(const Plan& plan);
 
 class LikelihoodMeter;
 class Pacer;
+class RankGroup;
 class RemoteActors;
 
 // What the trainer needs from outside; it never prints and never reads the clock itself.
@@ -60,6 +61,7 @@ struct TrainerHooks {
   const std::atomic<bool>* finish = nullptr;  // set by a hook: the update that was made is the last; ends as "stopped"
   RemoteActors* remote = nullptr;             // in place of actors of this process; async alone
   const Demonstrations* demonstrations = nullptr;  // in place of actors and replay, where the plan clones
+  std::shared_ptr<RankGroup> ranks = {};           // of which this process is the first, where learner.ranks is above 1
 };
 
 // Runs actors and learner in one of two modes and owns all that a run is made of.

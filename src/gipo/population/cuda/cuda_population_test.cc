@@ -11,15 +11,9 @@ namespace gipo::population {
 namespace {
 
 // Those that step on the card, and some that the host steps: the last see too much for shared memory.
-constexpr const char* kIds[] = {"CartPole-v1",
-                                "Acrobot-v1",
-                                "Pendulum-v1",
-                                "MountainCar-v0",
-                                "MountainCarContinuous-v0",
-                                "InvertedPendulum-v5",
-                                "Hopper-v5",
-                                "Ant-v5",
-                                "Humanoid-v5"};
+constexpr const char* kIds[] = {
+    "CartPole-v1",         "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0",
+    "InvertedPendulum-v5", "Hopper-v5",  "Ant-v5",      "Humanoid-v5"};
 
 class CudaPopulation : public testing::Test {
  protected:
@@ -82,13 +76,24 @@ TEST_F(CudaPopulation, TheSameRunsGiveTheSameBytes) {
 // A weight moves by at most the learning rate, 3e-4 or 1e-3, in its first update.
 TEST_F(CudaPopulation, ItsFirstUpdateIsThatOfItsHostTwin) {
   const auto card = make_cuda_engine(), twin = make_host_engine();
-  train(*card, "card", 1);
-  train(*twin, "twin", 1);
-  for (const char* id : kIds) {
-    const Weights one = load_policy(dir_ / ("card-" + std::string(id))).weights,
-                  other = load_policy(dir_ / ("twin-" + std::string(id))).weights;
-    for (std::size_t k = 0; k < one.policy.size(); ++k) ASSERT_NEAR(one.policy[k], other.policy[k], 1e-4) << id << k;
-    for (std::size_t k = 0; k < one.critic.size(); ++k) ASSERT_NEAR(one.critic[k], other.critic[k], 1e-4) << id << k;
+  for (const bool rollouts : {false, true}) {
+    if (rollouts) {
+      Config& c = loaded_.config;
+      c.staleness = {};
+      c.staleness.regime = Regime::kOnPolicy;
+      c.staleness.actors = 1;
+      c.advantage.mode = AdvantageMode::kStored;
+      c.replay.capacity = 256;
+    }
+    const std::string kind = rollouts ? "rollouts" : "replay";
+    train(*card, "card " + kind, 1);
+    train(*twin, "twin " + kind, 1);
+    for (const std::string id : kIds) {
+      const Weights one = load_policy(dir_ / ("card " + kind + "-" + id)).weights,
+                    other = load_policy(dir_ / ("twin " + kind + "-" + id)).weights;
+      for (std::size_t k = 0; k < one.policy.size(); ++k) ASSERT_NEAR(one.policy[k], other.policy[k], 1e-4) << id << k;
+      for (std::size_t k = 0; k < one.critic.size(); ++k) ASSERT_NEAR(one.critic[k], other.critic[k], 1e-4) << id << k;
+    }
   }
 }
 

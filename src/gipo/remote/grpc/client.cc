@@ -1,11 +1,14 @@
 #include <fmt/format.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <learner.grpc.pb.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <fstream>
 #include <mutex>
@@ -97,7 +100,8 @@ class Ledger {
   std::uint64_t actor_ = 0, incarnation_ = 0;
 };
 
-// The actor's thread calls the public functions; a link thread sends and reconnects; two more read what comes.
+// The actor's thread calls the public functions, and begins to send what it hands over. gRPC's threads go on with that and
+// read what comes; a link thread reconnects, and another reads weights.
 class Client final : public RemoteLearner {
  public:
   Client(const ConnectOptions& options, const Stop& stop)
@@ -182,14 +186,17 @@ class Client final : public RemoteLearner {
   }
 
   void take(const ActorReport& report) override {
-    encode_report(report, writer_);
-    std::unique_lock lock(mutex_);
-    ledger_.made(report);
-    while (kept_.full() && !over()) wait(lock);
-    kept_.add({report.sequence, report.steps, writer_.bytes()});
-    rounds_ = 0;
-    reported_at_ = seconds_now();
-    changed_.notify_all();
+    ByteWriter out;
+    encode_report(report, out);
+    {
+      std::unique_lock lock(mutex_);
+      ledger_.made(report);
+      while (kept_.full() && !over()) wait(lock);
+      kept_.add({report.sequence, report.steps, std::make_shared<const std::string>(out.take())});
+      rounds_ = 0;
+      reported_at_ = seconds_now();
+    }
+    send_next();
   }
 
   End leave(const std::string& failure) override {
@@ -197,7 +204,9 @@ class Client final : public RemoteLearner {
       std::unique_lock lock(mutex_);
       farewell_ = failure;
       const double until = seconds_now() + kFarewellSeconds;
-      if (!failure.empty()) changed_.notify_all();
+      lock.unlock();
+      send_next();
+      lock.lock();
       while (!end_ && !error_ && seconds_now() < until && !(kept_.all_received() && farewell_.empty())) {
         changed_.wait_for(lock, kLook);
       }
@@ -239,8 +248,11 @@ class Client final : public RemoteLearner {
     arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
     arguments.SetMaxReceiveMessageSize(kLongestConfig);
-    stub_ = wire::Learner::NewStub(grpc::CreateCustomChannel(address_.text(), credentials_, arguments));
+    const auto channel = grpc::CreateCustomChannel(address_.text(), credentials_, arguments);
+    stub_ = wire::Learner::NewStub(channel);
+    generic_ = std::make_unique<grpc::TemplatedGenericStub<grpc::ByteBuffer, wire::PushReply>>(channel);
   }
 
   // One attempt.
@@ -351,106 +363,205 @@ class Client final : public RemoteLearner {
     changed_.notify_all();
   }
 
+  // One call of Push, whose messages of reports are the bytes that are kept.
+  class PushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, wire::PushReply> {
+   public:
+    explicit PushCall(Client& client) : client_(client) {}
+    // Messages are begun by several threads: the call is not over before RemoveHold.
+    void begin() {
+      AddHold();
+      StartRead(&reply_);
+      StartCall();
+    }
+    void write(grpc::ByteBuffer message) {
+      message_ = std::move(message);
+      StartWrite(&message_);
+    }
+    void OnReadDone(bool ok) override {
+      if (!ok) return client_.broke();
+      client_.take_reply(reply_);
+      StartRead(&reply_);
+    }
+    void OnWriteDone(bool ok) override { client_.written(ok); }
+    void OnDone(const grpc::Status& status) override { client_.ended(status); }
+
+   private:
+    Client& client_;
+    wire::PushReply reply_;
+    grpc::ByteBuffer message_;
+  };
+
   // Until the stream is over; how it ended.
   grpc::Status stream() {
     grpc::ClientContext push_context, weights_context;
     for (grpc::ClientContext* context : {&push_context, &weights_context}) context->AddMetadata(kKeyMetadata, key_);
-    broken_ = false;
-    const auto push = stub_->Push(&push_context);
+    PushCall push(*this);
+    generic_->PrepareBidiStreamingCall(&push_context, "/gipo.wire.Learner/Push", {}, &push);
+    {
+      const std::lock_guard lock(mutex_);
+      broken_ = writing_ = false;
+      ended_.reset();
+    }
+    push.begin();
+    {
+      const std::lock_guard lock(mutex_);
+      push_ = &push;
+    }
+    send_next();
     const auto weights = stub_->Weights(&weights_context, wire::WeightsRequest());
-    std::thread replies([&] { read_replies(*push); });
     std::thread newer([&] {
       read_weights(*weights);
       // Where only these have ended, an actor must not go on with old ones.
       std::unique_lock lock(mutex_);
       const double until = seconds_now() + 1;
-      while (!broken_ && !closing_ && seconds_now() < until) wait(lock);
+      while (!broken_ && !closing_ && seconds_now() < until) link_changed_.wait_for(lock, kLook);
       if (!broken_ && !closing_) push_context.TryCancel();
     });
-    send_reports(*push);
-    push->WritesDone();
-    {
+    std::unique_lock lock(mutex_);
+    while (!broken_ && !(closing_ && !writing_ && !kept_.next() && farewell_.empty())) link_changed_.wait(lock);
+    push_ = nullptr;
+    while (starting_ > 0) link_changed_.wait(lock);
+    if (!broken_) {
       // The learner ends its half when ours is over.
-      std::unique_lock lock(mutex_);
+      lock.unlock();
+      push.StartWritesDone();
+      lock.lock();
       const double until = seconds_now() + 1;
-      while (!broken_ && seconds_now() < until) wait(lock);
+      while (!broken_ && seconds_now() < until) link_changed_.wait_for(lock, kLook);
     }
+    lock.unlock();
     weights_context.TryCancel();
-    if (!broken_) push_context.TryCancel();
-    replies.join();
+    push_context.TryCancel();
+    push.RemoveHold();
     newer.join();
-    return push->Finish();
+    lock.lock();
+    while (!ended_) link_changed_.wait(lock);
+    return *std::exchange(ended_, std::nullopt);
   }
 
-  void send_reports(grpc::ClientReaderWriter<wire::PushRequest, wire::PushReply>& push) {
-    wire::PushRequest request;
-    std::unique_lock lock(mutex_);
-    while (!broken_) {
+  // One message at a time is under way; whoever has made the next one, or seen the last one off, sends on.
+  void send_next() {
+    grpc::ByteBuffer message;
+    PushCall* push = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!push_ || broken_ || writing_) return;
       if (const KeptReports::Report* report = kept_.next()) {
-        request.set_report(report->bytes);
+        const grpc::Slice slices[] = {bytes_field({}, wire::PushRequest::kReportFieldNumber, report->bytes->size()),
+                                      shared_slice(report->bytes, *report->bytes)};
+        message = grpc::ByteBuffer(slices, 2);
         kept_.sent();
       } else if (!farewell_.empty()) {
-        request.Clear();
+        wire::PushRequest request;
         request.set_failure(std::exchange(farewell_, {}));
-        changed_.notify_all();
-      } else if (closing_) {
-        return;
+        const grpc::Slice slice(request.SerializeAsString());
+        message = grpc::ByteBuffer(&slice, 1);
       } else {
-        changed_.wait(lock);
-        continue;
+        if (closing_) link_changed_.notify_all();
+        return;
       }
-      lock.unlock();
-      const bool written = push.Write(request);
-      lock.lock();
-      if (!written) return;
+      writing_ = true;
+      ++starting_;
+      push = push_;
     }
+    push->write(std::move(message));
+    const std::lock_guard lock(mutex_);
+    if (--starting_ == 0 && !push_) link_changed_.notify_all();
   }
 
-  void read_replies(grpc::ClientReaderWriter<wire::PushRequest, wire::PushReply>& push) {
-    wire::PushReply reply;
-    while (push.Read(&reply)) {
+  void written(bool ok) {
+    {
       const std::lock_guard lock(mutex_);
-      kept_.received(reply.received());
-      kept_.saved(reply.saved());
-      if (options_.acknowledged) options_.acknowledged(reply.received());
-      if (reply.received() > 0) ledger_.reached("received", reply.received());
-      if (reply.saved() > saved_) ledger_.reached("saved", saved_ = reply.saved());
-      if (reply.steps() > 0) {
-        grants_.push_back({reply.env_steps(), reply.steps()});
-        credit_ += reply.steps();
-      }
-      changed_.notify_all();
+      writing_ = false;
+      if (!ok) broken_ = true;
+      if (broken_) link_changed_.notify_all();
     }
+    send_next();
+  }
+
+  void take_reply(const wire::PushReply& reply) {
     const std::lock_guard lock(mutex_);
-    broken_ = true;
+    kept_.received(reply.received());
+    kept_.saved(reply.saved());
+    if (options_.acknowledged) options_.acknowledged(reply.received());
+    if (reply.received() > 0) ledger_.reached("received", reply.received());
+    if (reply.saved() > saved_) ledger_.reached("saved", saved_ = reply.saved());
+    if (reply.steps() > 0) {
+      grants_.push_back({reply.env_steps(), reply.steps()});
+      credit_ += reply.steps();
+    }
     changed_.notify_all();
   }
 
-  void set_weights_shape(const Plan& plan) {
-    shape_ = empty_weights(plan.model);
-    if (plan.config.advantage.mode != AdvantageMode::kStored) shape_.critic.clear();
-    ByteWriter out;
-    shape_.save(out);
-    weights_bytes_ = out.bytes().size();
+  void broke() {
+    const std::lock_guard lock(mutex_);
+    broken_ = true;
+    link_changed_.notify_all();
   }
 
-  // A whole one at a time; one that does not fit together is left out, and the next will do.
+  // The last that is heard of a call.
+  void ended(const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    ended_ = status;
+    link_changed_.notify_all();
+  }
+
+  void set_weights_shape(const Plan& plan) {
+    spare_ = std::make_shared<Weights>(empty_weights(plan.model));
+    if (plan.config.advantage.mode != AdvantageMode::kStored) spare_->critic = {};
+    weights_bytes_ = 0;
+    ByteWriter out([this](std::string_view bytes) { weights_bytes_ += bytes.size(); });
+    spare_->save(out);
+    out.flush();
+  }
+
+  // Into the place where they will be used, as their parts come. Any that do not fit together end the stream.
   void read_weights(grpc::ClientReader<wire::WeightsReply>& weights) {
     wire::WeightsReply reply;
-    std::string bytes;
-    while (weights.Read(&reply)) {
-      if (reply.size() != weights_bytes_) break;
-      if (reply.offset() == 0) bytes.clear();
-      bytes.reserve(weights_bytes_);
-      if (reply.offset() != bytes.size() || reply.part().size() > reply.size() - bytes.size()) continue;
-      bytes += reply.part();
-      if (bytes.size() < reply.size() || crc32c(bytes) != reply.crc()) continue;
-      auto next = std::make_shared<Weights>(shape_);
-      ByteReader in(bytes);
-      next->load(in);
-      const std::lock_guard lock(mutex_);
-      newest_ = std::move(next);
-      changed_.notify_all();
+    std::string_view part;
+    std::uint64_t read = 0;
+    std::uint32_t crc = 0;
+    const auto next_part = [&] {
+      if (!weights.Read(&reply)) throw Interrupted();
+      if (reply.size() != weights_bytes_ || reply.offset() != read || reply.part().size() > reply.size() - read) {
+        throw Error("weights that are not those of this run");
+      }
+      part = reply.part();
+      read += part.size();
+      crc = crc32c(part, crc);
+    };
+    const auto take = [&](char* out, std::size_t size) {
+      while (size > 0) {
+        if (part.empty()) next_part();
+        const std::size_t taken = std::min(size, part.size());
+        std::memcpy(out, part.data(), taken);
+        part.remove_prefix(taken);
+        out += taken;
+        size -= taken;
+      }
+    };
+    try {
+      while (true) {
+        read = crc = 0;
+        next_part();
+        if (!spare_) spare_ = std::make_shared<Weights>(*newest());
+        const std::shared_ptr<Weights> next = spare_;
+        ByteReader in(weights_bytes_, take);
+        next->load(in);
+        if (in.left() > 0 || read != weights_bytes_ || reply.crc() != crc) throw Error("weights that are damaged");
+        std::shared_ptr<Weights> before;
+        {
+          const std::lock_guard lock(mutex_);
+          before = std::exchange(newest_, next);
+          changed_.notify_all();
+        }
+        // Where the actor still holds those of before, others take their place when they are needed.
+        const bool free = before && before.use_count() == 1;
+        std::atomic_thread_fence(std::memory_order_acquire);  // after what the actor last read of them
+        spare_ = free ? std::move(before) : nullptr;
+      }
+    } catch (const Error&) {
+    } catch (const Interrupted&) {
     }
   }
 
@@ -460,6 +571,7 @@ class Client final : public RemoteLearner {
       closing_ = true;
     }
     changed_.notify_all();
+    link_changed_.notify_all();
     if (link_.joinable()) link_.join();
   }
 
@@ -468,14 +580,14 @@ class Client final : public RemoteLearner {
   const HostPort address_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::unique_ptr<wire::Learner::Stub> stub_;
+  std::unique_ptr<grpc::TemplatedGenericStub<grpc::ByteBuffer, wire::PushReply>> generic_;  // of the same channel
   wire::OpenRequest request_;
-  ByteWriter writer_;
   std::minstd_rand jitter_{std::random_device{}()};
-  Weights shape_;
   std::size_t weights_bytes_ = 0;
+  std::shared_ptr<Weights> spare_;  // of their shape, which the next are read into
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_, link_changed_;  // for the actor's thread; for the others
   Ledger ledger_;
   KeptReports kept_;
   std::uint64_t saved_ = 0;
@@ -484,10 +596,13 @@ class Client final : public RemoteLearner {
   std::int64_t credit_ = 0, round_ = 1;
   std::uint32_t rounds_ = 0, report_rounds_ = 1;  // since the last report; in one, at most
   double reported_at_ = 0;
-  std::shared_ptr<const Weights> newest_;
+  std::shared_ptr<Weights> newest_;
   std::optional<End> end_;
   std::exception_ptr error_;
-  bool closing_ = false, broken_ = false;
+  PushCall* push_ = nullptr;  // while messages may be sent
+  int starting_ = 0;          // messages that are being begun
+  std::optional<grpc::Status> ended_;
+  bool closing_ = false, broken_ = false, writing_ = false;
   std::thread link_;
 };
 

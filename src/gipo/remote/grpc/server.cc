@@ -77,6 +77,7 @@ RemoteServer::RemoteServer(const Plan& plan, const ListenOptions& options)
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMs / 2);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
   server_ = builder.BuildAndStart();
@@ -448,6 +449,9 @@ void RemoteServer::count(const SessionPointer& session, const ActorReport& repor
     session->steps += report.steps;
     for (const auto& [name, n] : report.rejections.by_name) session->faults[name] = true;
     setup_->pacer.end(leased, report.steps);
+    // With the acknowledgement, where nobody has to wait for it.
+    while (lease_at_once()) {
+    }
   } else {
     ++session->repeated;
   }
@@ -511,12 +515,41 @@ void RemoteServer::lease() {
       setup_->pacer.end(block_, 0);
       continue;
     }
-    session->outstanding += block_;
-    session->allowed += block_;
-    session->grants.push_back({*before, block_});
+    give(*session, *before);
     if (session->weights) session->weights->offer(weights);
     send(*session);
   }
+}
+
+// With the lock held.
+void RemoteServer::give(RemoteSession& session, std::int64_t env_steps) {
+  session.outstanding += block_;
+  session.allowed += block_;
+  session.grants.push_back({env_steps, block_});
+}
+
+// Whoever is next, if anyone is. With the lock held, so that weights that would have to be encoded first are left to the
+// leasing thread.
+bool RemoteServer::lease_at_once() {
+  if (ending_) return false;
+  std::shared_ptr<const EncodedWeights> weights;
+  {
+    const std::unique_lock lock(weights_mutex_, std::try_to_lock);
+    if (!lock || !weights_ || weights_->version != setup_->store.get()->version) return false;
+    weights = weights_;
+  }
+  const std::size_t turn = turn_;
+  const SessionPointer session = next_to_lease();
+  if (!session) return false;
+  const std::optional<std::int64_t> before = setup_->pacer.try_begin(block_);
+  if (!before) {
+    turn_ = turn;
+    return false;
+  }
+  give(*session, *before);
+  if (session->weights) session->weights->offer(weights);
+  send(*session);
+  return true;
 }
 
 // Encoded once for all actors.
@@ -526,15 +559,14 @@ std::shared_ptr<const EncodedWeights> RemoteServer::newest_weights() {
   if (weights_ && weights_->version == newest->version) return weights_;
   const auto next = std::make_shared<EncodedWeights>();
   next->version = newest->version;
-  ByteWriter out;
-  newest->save(out, plan_.config.advantage.mode == AdvantageMode::kStored);
-  next->bytes = out.take();
+  const bool with_critic = plan_.config.advantage.mode == AdvantageMode::kStored;
+  next->bytes = bytes_of([&](ByteWriter& out) { newest->save(out, with_critic); });
   next->crc = crc32c(next->bytes);
   return weights_ = next;
 }
 
-grpc::ServerWriteReactor<wire::WeightsReply>* RemoteServer::Weights(grpc::CallbackServerContext* context,
-                                                                    const wire::WeightsRequest*) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RemoteServer::Weights(grpc::CallbackServerContext* context,
+                                                                  const grpc::ByteBuffer*) {
   SessionPointer session;
   if (const grpc::Status status = find_session(*context, session); !status.ok()) return new WeightStream(status);
   const std::shared_ptr<const EncodedWeights> weights = newest_weights();

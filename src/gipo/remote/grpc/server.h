@@ -25,7 +25,8 @@ class WeightStream;
 
 // What the learner knows of one actor: from Open until its place is another's.
 struct RemoteSession {
-  RemoteSession(const Plan& plan, std::size_t place) : place(place), decoder(plan.segment_length, plan.transition()) {}
+  RemoteSession(const Plan& plan, std::size_t place)
+      : place(place), decoder(plan.segment_length, plan.transition(), plan.config.env.normalise_observations) {}
 
   const std::size_t place;
   std::string name, from, key;  // who, from which address; what its streams show
@@ -59,10 +60,14 @@ struct EncodedWeights {
   std::uint32_t crc = 0;
 };
 
+// Weights are messages of bytes, which lie once in memory for all actors.
+using RemoteService = wire::Learner::WithCallbackMethod_Open<wire::Learner::WithCallbackMethod_Push<
+    wire::Learner::WithRawCallbackMethod_Weights<wire::Learner::WithCallbackMethod_Status<wire::Learner::Service>>>>;
+
 // actors -> Push -> Intake; Pacer -> one thread that leases in turn -> actors; WeightStore -> Weights -> actors.
 // gRPC's threads call the service. One lock around the sessions; reports are decoded and taken outside of it, and the
 // intake is never waited for with it held: the trainer calls here with the intake held.
-class RemoteServer final : public Listener, public wire::Learner::CallbackService {
+class RemoteServer final : public Listener, public RemoteService {
  public:
   RemoteServer(const Plan& plan, const ListenOptions& options);
   ~RemoteServer() override;
@@ -79,8 +84,7 @@ class RemoteServer final : public Listener, public wire::Learner::CallbackServic
 
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext*, const wire::OpenRequest*, wire::OpenReply*) override;
   grpc::ServerBidiReactor<wire::PushRequest, wire::PushReply>* Push(grpc::CallbackServerContext*) override;
-  grpc::ServerWriteReactor<wire::WeightsReply>* Weights(grpc::CallbackServerContext*,
-                                                        const wire::WeightsRequest*) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Weights(grpc::CallbackServerContext*, const grpc::ByteBuffer*) override;
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext*, const wire::StatusRequest*,
                                    wire::StatusReply*) override;
 
@@ -109,6 +113,8 @@ class RemoteServer final : public Listener, public wire::Learner::CallbackServic
   void send(RemoteSession& session);  // what there is to say, where a stream is free
   grpc::Status refused(const std::string& who, grpc::StatusCode code, const std::string& why);
   void lease();
+  bool lease_at_once();
+  void give(RemoteSession& session, std::int64_t env_steps);
   SessionPointer next_to_lease();
   std::shared_ptr<const EncodedWeights> newest_weights();
   std::string status_text();

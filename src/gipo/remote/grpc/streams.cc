@@ -93,16 +93,20 @@ void WeightStream::offer(const std::shared_ptr<const EncodedWeights>& weights) {
   write_part();
 }
 
+// A WeightsReply whose bytes are those of the weights themselves.
 void WeightStream::write_part() {
   const std::size_t size = sending_->bytes.size(), part = std::min(kWeightsPart, size - offset_);
-  reply_.set_version(sending_->version);
-  reply_.set_size(size);
-  reply_.set_offset(offset_);
-  reply_.set_part(sending_->bytes.data() + offset_, part);
+  wire::WeightsReply head;
+  head.set_version(sending_->version);
+  head.set_size(size);
+  head.set_offset(offset_);
+  if (offset_ + part == size) head.set_crc(sending_->crc);
+  const grpc::Slice slices[] = {bytes_field(head.SerializeAsString(), wire::WeightsReply::kPartFieldNumber, part),
+                                shared_slice(sending_, {sending_->bytes.data() + offset_, part})};
+  message_ = grpc::ByteBuffer(slices, 2);
   offset_ += part;
-  reply_.set_crc(offset_ == size ? sending_->crc : 0);
   writing_ = true;
-  StartWrite(&reply_);
+  StartWrite(&message_);
 }
 
 void WeightStream::OnWriteDone(bool ok) {

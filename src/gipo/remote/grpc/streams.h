@@ -38,7 +38,7 @@ class PushStream final : public grpc::ServerBidiReactor<wire::PushRequest, wire:
 };
 
 // One call of Weights.
-class WeightStream final : public grpc::ServerWriteReactor<wire::WeightsReply> {
+class WeightStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   WeightStream(RemoteServer& server, std::shared_ptr<RemoteSession> session);
   explicit WeightStream(const grpc::Status& refusal) : server_(nullptr) { Finish(refusal); }
@@ -60,7 +60,7 @@ class WeightStream final : public grpc::ServerWriteReactor<wire::WeightsReply> {
   std::size_t offset_ = 0;
   std::int64_t version_ = -1;  // of those sent last
   double begun_ = 0, not_before_ = 0;
-  wire::WeightsReply reply_;
+  grpc::ByteBuffer message_;
   grpc::Status status_;
   bool writing_ = false, ending_ = false, over_ = false;
 };

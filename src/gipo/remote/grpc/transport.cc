@@ -27,6 +27,17 @@ grpc::SslCredentialsOptions client_files(const std::string& folder) {
 
 }  // namespace
 
+grpc::Slice bytes_field(std::string text, int number, std::size_t bytes) {
+  const auto varint = [&](std::uint64_t v) {
+    for (; v >= 0x80; v >>= 7) text.push_back(static_cast<char>(v | 0x80));
+    text.push_back(static_cast<char>(v));
+  };
+  constexpr int kLengthDelimited = 2;
+  varint(static_cast<std::uint64_t>(number << 3 | kLengthDelimited));
+  varint(bytes);
+  return grpc::Slice(text);
+}
+
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::string& folder, const HostPort& address) {
   if (folder.empty()) {
     need_loopback(address, "--listen");

@@ -2,10 +2,12 @@
 
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
+#include <grpcpp/support/slice.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace gipo {
 
@@ -16,11 +18,22 @@ inline constexpr std::uint32_t kProtocol = 1;
 inline constexpr char kKeyMetadata[] = "gipo-key";
 // A peer that is gone without a word is noticed after the sum of both.
 inline constexpr int kKeepaliveMs = 4000, kKeepaliveTimeoutMs = 4000;
+inline constexpr int kFrameBytes = 1 << 18;  // of HTTP/2, at most
 inline constexpr std::size_t kWeightsPart = 1 << 20;
 inline constexpr int kLongestConfig = 4 << 20;  // bytes of the largest message beside reports
 
 // Throws Error where the certificate in that file is not valid now, by this host's clock.
 void refuse_outside_its_time(const std::string& certificate_file);
+
+// The beginning of a message of protobuf's whose last field is so many bytes, which follow in a slice of their own.
+grpc::Slice bytes_field(std::string fields_before, int number, std::size_t bytes);
+// Bytes of something that lives as long as the slice does: not copied.
+template <class T>
+grpc::Slice shared_slice(const std::shared_ptr<const T>& owner, std::string_view bytes) {
+  return grpc::Slice(
+      const_cast<char*>(bytes.data()), bytes.size(),
+      [](void* held) { delete static_cast<std::shared_ptr<const T>*>(held); }, new std::shared_ptr<const T>(owner));
+}
 
 // folder: of certificates; empty: none, which is for loopback alone. They throw Error.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::string& folder, const HostPort& address);
