@@ -1,6 +1,7 @@
 // The large model with its trainer: where its parameters lie, inference, the fused head and AdamW. The network is vla_network.h.
 #include "gipo/vla/vla_model.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,17 @@ namespace {
 using namespace vla;
 
 constexpr std::int64_t kAlign = 8;  // parameters; AdamW's kernel takes as many at a time
+
+// A learner that acts with it calls from several threads, each of which would have threads of its own: bytes do not depend on
+// how many there are, and nobody waits for them.
+void use_one_thread() {
+#ifdef __aarch64__  // there oneDNN calls the Arm Compute Library, which has threads of its own whatever is said
+  static const bool without = (at::globalContext().setUserEnabledMkldnn(false), true);
+  static_cast<void>(without);
+#endif
+  static thread_local const bool once = (at::set_num_threads(1), true);
+  static_cast<void>(once);
+}
 
 class TorchLargeModel final : public LargeModel {
  public:
@@ -95,6 +107,7 @@ class TorchLargeModel final : public LargeModel {
 
   VlaOutputs infer(const VlaInputs& inputs) override {
     const c10::InferenceMode guard;
+    if (!setup().record) use_one_thread();
     net_.check(inputs);
     if (!device_.is_cuda() || !setup().record) {
       Forward f;
@@ -132,6 +145,7 @@ class TorchLargeModel final : public LargeModel {
   void accumulate(const VlaInputs& inputs, std::span<const float> by_logits,
                   std::span<const float> by_values) override {
     const c10::InferenceMode guard;
+    if (!setup().record) use_one_thread();
     if (!setup().train.train) throw Error("large model: it was made without training");
     net_.check(inputs);
     GIPO_CHECK(by_logits.size() == static_cast<std::size_t>(inputs.n * c_.actions() * c_.choices));
@@ -151,11 +165,13 @@ class TorchLargeModel final : public LargeModel {
 
   std::array<double, 2> norms() override {
     const c10::InferenceMode guard;
+    if (!setup().record) use_one_thread();
     return {norm_of(gradient_of(false)).item<double>(), norm_of(gradient_of(true)).item<double>()};
   }
 
   double step(const VlaStep& step) override {
     const c10::InferenceMode guard;
+    if (!setup().record) use_one_thread();
     GIPO_CHECK(!first_);
     const Tensor norm = norm_of(trained_.gradient);
     const Tensor parts[2] = {step.apart ? norm_of(gradient_of(false)) : norm,
