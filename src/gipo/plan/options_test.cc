@@ -207,8 +207,9 @@ TEST(Options, UnknownGroupSuggestsTheNearestAndNamesAll) {
 TEST(Options, KeyOutsideItsGroupSuggestsTheGroup) {
   EXPECT_TRUE(says(message_of([] { parse_config("\nsigma = 1", "f"); }),
                    {"f:2: unknown option sigma (did you mean surrogate.sigma?)"}));
-  EXPECT_TRUE(says(message_of([] { parse_config("every_updates = 1", "f"); }),
-                   {"did you mean eval.every_updates or checkpoint.every_updates or log.every_updates?"}));
+  EXPECT_TRUE(says(
+      message_of([] { parse_config("every_updates = 1", "f"); }),
+      {"did you mean eval.every_updates or checkpoint.every_updates or log.every_updates or clone.every_updates?"}));
 }
 
 TEST(Options, TomlSyntaxErrorNamesTheLine) {
