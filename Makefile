@@ -87,7 +87,7 @@ test-torch:  ## tests of the backend torch and of the large model; installs libt
 	@scripts/setup.sh --large
 	$(call build,torch)
 	@ctest --preset torch -j $(JOBS)
-	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_ranks.py tests/test_large_model.py tests/oracle/test_vla.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
+	@GIPO_BUILD_DIR=build/torch $(PYTHON) -m pytest tests/test_torch.py tests/test_ranks.py tests/test_large_model.py tests/test_vla_train.py tests/oracle/test_vla.py tests/test_recurrent.py tests/test_spaces.py tests/test_export.py
 
 test-cluster:  ## tests of learners and actors as separate programs; installs gRPC and Ray
 	@scripts/setup.sh --cluster

@@ -656,8 +656,9 @@ TEST(TorchPolicy, WhatDoesNotFitIsNamed) {
       "of two or three dimensions");
   EXPECT_EQ(complaint("picture=nature", {84, 84, 4}),
             "policy.encoder: picture=nature: wanted FIELD=WORD with a field of image, speed, place, secret");
-  EXPECT_EQ(complaint("resnet", {84, 84, 4}),
-            "policy.encoder: resnet is no encoder; known: auto, floats, small, nature, impala, vit, embedding");
+  EXPECT_EQ(
+      complaint("resnet", {84, 84, 4}),
+      "policy.encoder: resnet is no encoder; known: auto, floats, small, nature, impala, vit, embedding, openvla_oft");
 }
 
 }  // namespace
