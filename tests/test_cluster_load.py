@@ -187,7 +187,13 @@ def test_tasks_of_python_and_images_have_remote_actors(cluster, task, monkeypatc
     learner = cluster.learn({"env.id": task, "env.python": sys.executable, "learner.updates": 300, "env.workers": 1,
                              "env.reward_scale": 1})
     host = ["--set", f"env.python={sys.executable}", "--set", "env.workers=1"]
-    actors = [cluster.act(name, *host) for name in "ab"]
+    actors = []
+    for name in "ab":  # each has joined before the run can end without it
+        actors.append(cluster.act(name, *host))
+        wait_until(lambda name=name: cluster.ledger(name), actors[-1])
+        actors[-1].send_signal(signal.SIGSTOP)
+    for actor in actors:
+        actor.send_signal(signal.SIGCONT)
     assert learner.wait(timeout=300) == 0, cluster.text()
     assert [actor.wait(timeout=60) for actor in actors] == [0, 0], cluster.text()
     assert summary(cluster.run())["ended"] == "finished"
