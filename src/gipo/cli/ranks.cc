@@ -113,8 +113,9 @@ class RankProcesses {
                                       {"MASTER_ADDR", std::string("127.0.0.1")},
                                       {"MASTER_PORT", std::to_string(host_->port())},
                                       {"TORCHELASTIC_USE_AGENT_STORE", std::string("True")}}) {
-      std::erase_if(all, [&](const std::string& e) { return e.starts_with(std::string(name) + "="); });
-      all.push_back(fmt::format("{}={}", name, value));
+      const std::string begin = std::string(name) + "=";
+      std::erase_if(all, [&](const std::string& e) { return e.starts_with(begin); });
+      all.push_back(begin + value);
     }
     const auto pointers = [](Words& texts) {
       std::vector<char*> p;

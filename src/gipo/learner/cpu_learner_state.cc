@@ -64,12 +64,12 @@ void CpuLearner<T>::add_moments(Part part, std::vector<LearnerTensor>& all) {
   using Moment = RankLeader::Moment;
   for (const auto& [moment, end] : {std::pair(Moment::kFirst, ".first_moment"), {Moment::kSecond, ".second_moment"}}) {
     for (const TensorSlice& s : trained(part).tensors) {
-      const auto write = [this, part, moment, s](ByteWriter& out) {
+      const auto write = [this, part, moment = moment, s](ByteWriter& out) {
         std::vector<float> values(s.values());
         ranks_->read_moments(part, moment, s.offset, values);
         out.append(std::as_bytes(std::span<const float>(values)));
       };
-      const auto read = [this, part, moment, s](TensorReader& file) {
+      const auto read = [this, part, moment = moment, s](TensorReader& file) {
         std::vector<float> values(s.values());
         file.read_floats<float>(shape_of(s), values);
         ranks_->write_moments(part, moment, s.offset, values);

@@ -8,6 +8,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/bytes.h"
+#include "gipo/objective/surrogate.h"
 
 namespace gipo {
 namespace {

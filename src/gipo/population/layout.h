@@ -87,7 +87,7 @@ GIPO_HD inline void carve_body(const RunSpec& s, RunMemory& m, Carver& from) {
 GIPO_HD inline void carve_asked(const RunSpec& s, RunMemory& m, Carver& from) {
   if (s.task != Task::kHosted) return;
   m.acting = from.take<std::int32_t>(1);
-  m.chosen = from.take<float>(static_cast<std::size_t>(s.envs * s.dims));
+  m.chosen = from.take<float>(static_cast<std::size_t>(s.envs) * static_cast<std::size_t>(s.dims));
 }
 
 GIPO_HD inline void carve_told(const RunSpec& s, RunMemory& m, Carver& from) {

@@ -214,8 +214,9 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
   s.gap_pool = kGapPoolUpdates * ((s.batch + s.gap_stride - 1) / s.gap_stride);
   s.most_logs = static_cast<int>(updates / s.log_every) + 2;
   // Where episodes are as short as they hardly ever are, a launch ends earlier.
+  const std::int64_t rollouts = plan.on_policy() ? updates / plan.updates_per_rollout + 2 : 0;
   const double steps = plan.on_policy()
-                           ? (static_cast<double>(updates / plan.updates_per_rollout) + 2) * s.capacity
+                           ? static_cast<double>(rollouts) * s.capacity
                            : static_cast<double>(updates) * s.env_steps_per_update + static_cast<double>(s.warmup);
   s.most_episodes = 2 * s.envs + static_cast<int>(steps / (s.task == Task::kHosted ? kShortestHosted : 8));
   return s;
