@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 
 #include "gipo/core/error.h"
+#include "gipo/io/temporary_folder.h"
 
 namespace gipo {
 namespace {
@@ -15,12 +15,10 @@ namespace {
 class DemonstrationsTest : public testing::Test {
  protected:
   DemonstrationsTest() {
-    path_ = testing::TempDir() + "gipo_demonstrations.safetensors";
     env_.action = ActionSpace::box({-2, -2}, {2, 2});
     env_.fields = {{"seen", DType::kFloat32, {1}}};
     env_.observation_size = 1;
   }
-  ~DemonstrationsTest() override { std::filesystem::remove(path_); }
 
   Demonstrations read() {
     const std::vector<TensorView> tensors = {view_tensor<std::int64_t>("episode_ends", {2}, ends_),
@@ -43,7 +41,8 @@ class DemonstrationsTest : public testing::Test {
     return {batch.action().begin(), batch.action().end()};
   }
 
-  std::string path_;
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "demonstrations.safetensors";
   EnvSpec env_;
   PolicyOptions options_;
   CloneOptions clone_;

@@ -9,6 +9,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
+#include "gipo/io/temporary_folder.h"
 #include "gipo/plan/option_table.h"
 #include "gipo/study/suite_state.h"
 
@@ -20,13 +21,9 @@ namespace fs = std::filesystem;
 class Suites : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "suites_" + testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
     write_file_atomic(folder_ + "/base.toml", "[learner]\nupdates = 300\npolicy_lr = 1e-3\n");
     write_file_atomic(folder_ + "/other.toml", "[learner]\nupdates = 400\n");
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   Suite parse(const std::string& text) const { return parse_suite(text, "s.toml", folder_, folder_ + "/out"); }
   std::string refusal(const std::string& text) const {
@@ -38,7 +35,8 @@ class Suites : public testing::Test {
     return "accepted";
   }
 
-  std::string folder_;
+  const TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   const std::string head_ = "[suite]\nname = \"s\"\nconfig = \"base.toml\"\nseeds = [3, 1]\n";
   const std::string task_ = "[[task]]\nname = \"CartPole-v1\"\n", method_ = "[[method]]\nname = \"m\"\n";
 };

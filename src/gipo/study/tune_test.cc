@@ -9,6 +9,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/io/files.h"
+#include "gipo/io/temporary_folder.h"
 
 namespace gipo {
 namespace {
@@ -18,12 +19,8 @@ namespace fs = std::filesystem;
 class TunedSuites : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "tuned_" + testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
     write_file_atomic(folder_ + "/base.toml", "[learner]\nupdates = 300\n");
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   Tuning parse(const std::string& text, const SuiteChoice& choice = {}) const {
     return parse_tuning(text, "s.toml", folder_, folder_ + "/out", choice);
@@ -41,7 +38,8 @@ class TunedSuites : public testing::Test {
     }
   }
 
-  std::string folder_;
+  const TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   const std::string head_ = "[suite]\nname = \"s\"\nconfig = \"base.toml\"\nseeds = [1, 2]\n";
   const std::string tune_ = "[tune]\nseeds = [11, 12, 13, 14]\nfirst_seeds = 1\ncandidates = 4\n";
   const std::string grid_ = "grid.learner.policy_lr = [1e-4, 1e-3]\n";

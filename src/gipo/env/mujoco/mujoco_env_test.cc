@@ -1,20 +1,17 @@
 #include "gipo/env/mujoco/mujoco_env.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "gipo/io/bytes.h"
+#include "gipo/io/temporary_folder.h"
 
 namespace gipo {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::vector<std::string> mujoco_tasks() {
   std::vector<std::string> ids;
@@ -154,11 +151,6 @@ TEST(MujocoThreads, EnvironmentsOfOneModelStepTogether) {
 
 class Models : public ::testing::Test {
  protected:
-  Models() : dir_(fs::temp_directory_path() / ("gipo-models-" + std::to_string(::getpid()))) {
-    fs::create_directories(dir_);
-  }
-  ~Models() override { fs::remove_all(dir_); }
-
   std::string refusal(const std::string& id, const std::string& file) {
     try {
       make_env(id, std::nullopt, {{"xml_file", file}});
@@ -168,11 +160,11 @@ class Models : public ::testing::Test {
     return "nothing thrown";
   }
   std::string model(const std::string& text) {
-    std::string path = (dir_ / "model.xml").string();
+    std::string path = dir_ / "model.xml";
     std::ofstream(path) << text;
     return path;
   }
-  fs::path dir_;
+  const TemporaryFolder dir_;
 };
 
 TEST_F(Models, WhatCannotBeUsedIsNamedInOneLine) {
