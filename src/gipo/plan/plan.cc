@@ -27,7 +27,7 @@ struct Preset {
   double env_steps_per_update;
   std::int64_t actors;
 };
-constexpr Preset kStale{0.87, 8, 2}, kFresh{0.0125, 128, 16};
+constexpr Preset kStale{kStaleWindow, 8, 2}, kFresh{0.0125, 128, 16};
 
 class Planner {
   // The place is that of the first of the keys which the user set: a default is never the mistake.
@@ -467,11 +467,11 @@ class Planner {
     const bool fits = regime == Regime::kCustom || (regime == Regime::kFresh && fraction < 0.1) ||
                       (regime == Regime::kStale && std::abs(fraction - kStale.window_fraction) < 0.01);
     if (!fits) {
-      refuse(
-          {"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
-          fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
-                      "numbers give {:.4g} of {}: leave one out, or set staleness.regime = \"custom\"",
-                      word_of(regime), regime == Regime::kFresh ? "under 0.1" : "0.87", fraction, c_.learner.updates));
+      refuse({"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
+             fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
+                         "numbers give {:.4g} of {}: leave one out, or set staleness.regime = \"custom\"",
+                         word_of(regime), regime == Regime::kFresh ? "under 0.1" : fmt::format("{}", kStaleWindow),
+                         fraction, c_.learner.updates));
     }
   }
 
