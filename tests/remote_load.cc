@@ -320,7 +320,7 @@ Sent bare_send(const std::string& address, const std::string& certs, double seco
   grpc::ClientContext context;
   const auto stream = stub->Push(&context);
   wire::PushRequest request;
-  request.set_report(std::string(bytes, 'x'));
+  request.set_reports(std::string(bytes, 'x'));
   std::uint64_t sent = 0;
   const double begun = seconds_now();
   std::thread replies([&] {
