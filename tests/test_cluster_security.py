@@ -163,6 +163,15 @@ def test_messages_that_no_actor_sends_are_refused_and_counted(busy, wire):
     replies, code, _ = caller.push(key, [late, early, late], wait=1)
     assert code == grpc.StatusCode.DEADLINE_EXCEEDED and replies[-1].received == 6
     assert next(a for a in cluster.status()["actors"] if a["name"] == "honest")["repeated"] == 2
+    # Several in one message: each counts for itself, up to one that is none.
+    key = again()
+    three = lambda: b"".join(report(mine, place.incarnation, sequence) for sequence in range(3))
+    replies, code, _ = caller.push(key, [three()], wait=1)
+    assert code == grpc.StatusCode.DEADLINE_EXCEEDED and replies[-1].received == 3
+    key = again()
+    replies, code, text = caller.push(key, [three() + b"hello"])
+    assert code == refused and "cut short: 5 bytes" in text
+    assert next(a for a in cluster.status()["actors"] if a["name"] == "honest")["reports"] == 3
     bad = {
         "cut short": lambda i: report(mine, i)[:-3],
         "another's place": lambda i: report(2 - mine, i),
