@@ -32,7 +32,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 // What is both copied and summed up goes through the nearest cache once: large segments are slowed by memory.
-constexpr std::size_t kPiece = 4 * 6144;
+constexpr std::size_t kPiece = 1 << 14;
 template <class Copy>
 void in_pieces(std::string_view bytes, std::uint32_t& crc, const Copy& copy) {
   while (!bytes.empty()) {

@@ -1,10 +1,12 @@
 #include "gipo/io/checksum.h"
 
 #if defined(__aarch64__)
+#include <arm_neon.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
 #include <nmmintrin.h>
+#include <wmmintrin.h>
 #endif
 
 #include <array>
@@ -68,71 +70,95 @@ constexpr std::uint32_t shift_over(std::uint64_t bytes) {
   return shift;
 }
 
-// Eight bytes or one, by the processor.
-#if defined(__aarch64__)
-bool has_instruction() { return (::getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+// Lanes of 16 bytes that are folded onto what lies as far behind them: each half is multiplied by the power of x of that
+// distance. A product of reflected numbers is a bit short, hence the shift.
+constexpr std::size_t kLanes = 8, kLane = 16, kFold = kLanes * kLane;
+constexpr std::uint64_t kLowHalf = std::uint64_t{shift_over(kFold + 4)} << 1;
+constexpr std::uint64_t kHighHalf = std::uint64_t{shift_over(kFold - 4)} << 1;
 
+// Eight bytes, one byte and a lane, by the processor.
+#if defined(__aarch64__)
+bool has_instruction() {
+  constexpr unsigned long kNeeded = HWCAP_CRC32 | HWCAP_PMULL;
+  return (::getauxval(AT_HWCAP) & kNeeded) == kNeeded;
+}
+
+#define GIPO_WITH_CRC
+using Lane = uint64x2_t;
 // As text: the headers of some compilers hide the intrinsics from functions with a target of their own.
-inline std::uint32_t add_word(std::uint32_t crc, const char* at) {
-  std::uint64_t word;
-  std::memcpy(&word, at, 8);
+inline std::uint32_t add_word(std::uint32_t crc, std::uint64_t word) {
   asm(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
   return crc;
 }
-inline std::uint32_t add_byte(std::uint32_t crc, char byte) {
-  asm(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(crc) : "r"(std::uint32_t{static_cast<std::uint8_t>(byte)}));
+inline std::uint32_t add_byte(std::uint32_t crc, unsigned char byte) {
+  asm(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(crc) : "r"(std::uint32_t{byte}));
   return crc;
 }
-#define GIPO_WITH_CRC
+inline Lane folded(Lane lane, Lane factors, Lane next) {
+  Lane low, high;
+  asm(".arch_extension crypto\n\tpmull %0.1q, %1.1d, %2.1d" : "=w"(low) : "w"(lane), "w"(factors));
+  asm(".arch_extension crypto\n\tpmull2 %0.1q, %1.2d, %2.2d" : "=w"(high) : "w"(lane), "w"(factors));
+  return low ^ high ^ next;
+}
 #elif defined(__x86_64__)
-bool has_instruction() { return __builtin_cpu_supports("sse4.2"); }
+bool has_instruction() { return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"); }
 
-#define GIPO_WITH_CRC __attribute__((target("sse4.2")))
-GIPO_WITH_CRC inline std::uint32_t add_word(std::uint32_t crc, const char* at) {
-  std::uint64_t word;
-  std::memcpy(&word, at, 8);
+#define GIPO_WITH_CRC __attribute__((target("sse4.2,pclmul")))
+using Lane = __m128i;
+GIPO_WITH_CRC inline std::uint32_t add_word(std::uint32_t crc, std::uint64_t word) {
   return static_cast<std::uint32_t>(_mm_crc32_u64(crc, word));
 }
-GIPO_WITH_CRC inline std::uint32_t add_byte(std::uint32_t crc, char byte) {
-  return _mm_crc32_u8(crc, static_cast<unsigned char>(byte));
+GIPO_WITH_CRC inline std::uint32_t add_byte(std::uint32_t crc, unsigned char byte) { return _mm_crc32_u8(crc, byte); }
+GIPO_WITH_CRC inline Lane folded(Lane lane, Lane factors, Lane next) {
+  const Lane low = _mm_clmulepi64_si128(lane, factors, 0x00), high = _mm_clmulepi64_si128(lane, factors, 0x11);
+  return _mm_xor_si128(_mm_xor_si128(low, high), next);
+}
+#endif
+
+#ifdef GIPO_WITH_CRC
+GIPO_WITH_CRC std::uint32_t by_words(std::string_view bytes, std::uint32_t crc) {
+  const char* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (std::uint64_t word = 0; left >= 8; at += 8, left -= 8) {
+    std::memcpy(&word, at, 8);
+    crc = add_word(crc, word);
+  }
+  for (; left > 0; ++at, --left) crc = add_byte(crc, static_cast<unsigned char>(*at));
+  return crc;
+}
+
+// A word needs the checksum of those before it; lanes do not wait for each other.
+GIPO_WITH_CRC std::uint32_t by_instruction(std::string_view bytes, std::uint32_t crc) {
+  if (bytes.size() < 4 * kFold) return by_words(bytes, crc);
+  constexpr std::uint64_t kFactors[2] = {kLowHalf, kHighHalf};
+  Lane lanes[kLanes], factors, next;
+  std::uint32_t first;
+  std::memcpy(&factors, kFactors, kLane);
+  std::memcpy(lanes, bytes.data(), kFold);
+  std::memcpy(&first, lanes, sizeof first);
+  first ^= crc;
+  std::memcpy(lanes, &first, sizeof first);
+  for (bytes.remove_prefix(kFold); bytes.size() >= kFold; bytes.remove_prefix(kFold)) {
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kLanes; ++i) {  // in registers
+      std::memcpy(&next, bytes.data() + i * kLane, kLane);
+      lanes[i] = folded(lanes[i], factors, next);
+    }
+  }
+  char last[kFold];  // of the same checksum as all that was folded
+  std::memcpy(last, lanes, kFold);
+  return by_words(bytes, by_words({last, kFold}, 0));
 }
 #else
 bool has_instruction() { return false; }
-std::uint32_t add_word(std::uint32_t crc, const char*) { return crc; }
-std::uint32_t add_byte(std::uint32_t crc, char) { return crc; }
-#define GIPO_WITH_CRC
+std::uint32_t by_instruction(std::string_view, std::uint32_t crc) { return crc; }
 #endif
-
-GIPO_WITH_CRC std::uint32_t by_instruction(std::string_view bytes, std::uint32_t crc) {
-  const char* at = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 8; at += 8, left -= 8) crc = add_word(crc, at);
-  for (; left > 0; ++at, --left) crc = add_byte(crc, *at);
-  return crc;
-}
-
-// An instruction needs the result of the one before: three stretches side by side keep the processor busy.
-constexpr std::size_t kStretch = 2048;
-constexpr std::uint32_t kShift = shift_over(kStretch);
-
-GIPO_WITH_CRC std::uint32_t three_stretches(const char* at, std::uint32_t crc) {
-  std::uint32_t second = 0, third = 0;
-  for (const char* const end = at + kStretch; at < end; at += 8) {
-    crc = add_word(crc, at);
-    second = add_word(second, at + kStretch);
-    third = add_word(third, at + 2 * kStretch);
-  }
-  return product(kShift, product(kShift, crc) ^ second) ^ third;
-}
 
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t previous) {
   static const bool own = has_instruction();
-  if (!own) return crc32c_by_tables(bytes, previous);
-  std::uint32_t crc = ~previous;
-  for (; bytes.size() >= 3 * kStretch; bytes.remove_prefix(3 * kStretch)) crc = three_stretches(bytes.data(), crc);
-  return ~by_instruction(bytes, crc);
+  return own ? ~by_instruction(bytes, ~previous) : crc32c_by_tables(bytes, previous);
 }
 
 std::uint32_t crc32c_joined(std::uint32_t a, std::uint32_t b, std::uint64_t bytes_of_b) {

@@ -57,7 +57,7 @@ TEST(Checksum, IncrementalEqualsWhole) {
 
 TEST(Checksum, LongOnesAgreeWithTheTables) {
   const std::string bytes = counting_bytes(30'000);
-  for (const std::size_t size : {6143, 6144, 6145, 12'287, 12'288, 20'001, 30'000}) {
+  for (const std::size_t size : {511, 512, 513, 639, 640, 641, 8191, 8192, 8193, 20'001, 30'000}) {
     const std::string_view part = std::string_view(bytes).substr(bytes.size() - size);
     EXPECT_EQ(crc32c(part), crc32c_by_tables(part)) << size;
     EXPECT_EQ(crc32c(part, 0x12345678u), crc32c_by_tables(part, 0x12345678u)) << size;
