@@ -1,5 +1,6 @@
 #include "gipo/train/pacer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gipo {
@@ -26,6 +27,15 @@ std::optional<std::int64_t> Pacer::try_begin(std::int64_t steps) {
   if (stopped_ || !may_begin()) return std::nullopt;
   begun_ += steps;
   return begun_ - steps;
+}
+
+Pacer::Ahead Pacer::try_begin_ahead(std::int64_t steps, std::int64_t most, std::int64_t reserve) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return {};
+  const std::int64_t room = due_(updates_) + slack_ - begun_ - reserve;
+  const Ahead ahead{begun_, free_ ? most : std::clamp<std::int64_t>(room / steps, 0, most)};
+  begun_ += steps * ahead.blocks;
+  return ahead;
 }
 
 void Pacer::end(std::int64_t leased, std::int64_t taken) {

@@ -25,6 +25,11 @@ class Pacer : public StepLease {
   std::optional<std::int64_t> begin(std::int64_t steps) override;
   // The same where nobody would have to wait; none otherwise.
   std::optional<std::int64_t> try_begin(std::int64_t steps);
+  // As many blocks of steps, up to `most`, as leave `reserve` steps that may begin. `blocks` may be 0.
+  struct Ahead {
+    std::int64_t env_steps = 0, blocks = 0;
+  };
+  Ahead try_begin_ahead(std::int64_t steps, std::int64_t most, std::int64_t reserve);
   void end(std::int64_t leased, std::int64_t taken) override;
   // Before update u; false once stopped. Finished steps are what counts here.
   bool wait_to_update(std::int64_t update);
