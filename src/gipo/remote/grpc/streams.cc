@@ -45,7 +45,9 @@ void PushStream::read_on() {
   StartRead(&request_);
 }
 
-void PushStream::write() {
+void PushStream::write(const wire::PushReply& reply) {
+  const grpc::Slice slice(reply.SerializeAsString());
+  reply_ = grpc::ByteBuffer(&slice, 1);
   writing_ = true;
   StartWrite(&reply_);
 }
