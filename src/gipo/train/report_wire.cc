@@ -145,16 +145,16 @@ void encode_report(const ActorReport& report, ByteWriter& out) {
   out.value<std::uint64_t>(report.segments.size());
   std::uint32_t crc = crc32c(out.bytes());
   for (const Segment& s : report.segments) {
-    const std::size_t size = segment_bytes(s), length = out.bytes().size(), begin = length + kCount;
+    const std::size_t size = segment_bytes(s), begin = out.bytes().size();
     out.value<std::uint64_t>(size);
     encode(s, out);
     const std::string_view all = out.bytes();
     if (size < kWorthJoining) {
-      crc = crc32c(all.substr(length), crc);
+      crc = crc32c(all.substr(begin), crc);
     } else {
       std::uint32_t own;
       std::memcpy(&own, all.data() + all.size() - kCrc, kCrc);
-      crc = joined(crc32c(all.substr(length, begin - length), crc), own, size);
+      crc = joined(crc32c(all.substr(begin, kCount), crc), own, size);
     }
   }
   out.value(crc);
