@@ -430,8 +430,8 @@ def first_paint_ms(page, url):
 
 @contextmanager
 def suite_of_24(gipo):
-    """A suite of short runs that goes on for as long as it is watched."""
-    (gipo.folder / "base.toml").write_text(BASE.format(updates=20_000))
+    """A suite of 24 runs that takes longer than it is watched."""
+    (gipo.folder / "base.toml").write_text(BASE.format(updates=100_000))
     (gipo.folder / "suite.toml").write_text(SUITE)
     process = subprocess.Popen(command(gipo, "out"), cwd=gipo.folder, stdout=subprocess.DEVNULL)
     try:
