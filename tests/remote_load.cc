@@ -22,6 +22,7 @@
 #include <csignal>
 #include <deque>
 #include <functional>
+#include <latch>
 #include <mutex>
 #include <thread>
 
@@ -208,7 +209,8 @@ struct Sent {
   double rate = 0;        // bytes per second
 };
 
-Sent send_one(const std::string& address, const std::string& certs, std::size_t number, double seconds) {
+Sent send_one(const std::string& address, const std::string& certs, std::size_t number, double seconds,
+              std::latch& all_here) {
   const Stop stop;
   const std::unique_ptr<RemoteLearner> learner = connect_to_learner(connect_options(address, certs, number), stop);
   const Plan plan = plan_of(*learner);
@@ -225,6 +227,7 @@ Sent send_one(const std::string& address, const std::string& certs, std::size_t 
   std::size_t bytes = 0;
   for (std::size_t c = 0; c < s.layout().columns.size(); ++c) bytes += s.filled(c).size();
   std::uint64_t sent = 0;
+  all_here.arrive_and_wait();  // what the others need to join would be counted otherwise
   const double begun = seconds_now();
   for (; seconds_now() - begun < seconds; ++sent) {
     // Of all environments together a segment's worth of steps has one segment.
@@ -320,7 +323,7 @@ Sent bare_send(const std::string& address, const std::string& certs, double seco
   grpc::ClientContext context;
   const auto stream = stub->Push(&context);
   wire::PushRequest request;
-  request.set_report(std::string(bytes, 'x'));
+  request.set_reports(std::string(bytes, 'x'));
   std::uint64_t sent = 0;
   const double begun = seconds_now();
   std::thread replies([&] {
@@ -357,8 +360,9 @@ int run(const std::vector<std::string>& words) {
   if (mode == "actors") return actors(address, certs, std::stoull(word(3)), std::stoi(word(4)));
   if (mode == "serve") return serve(address, certs, word(3), {words.begin() + 4, words.end()});
   if (mode == "send") {
+    std::latch all_here(std::stol(word(3)));
     return in_parallel(std::stoull(word(3)),
-                       [&](std::size_t i) { return send_one(address, certs, i, std::stod(word(4))); });
+                       [&](std::size_t i) { return send_one(address, certs, i, std::stod(word(4)), all_here); });
   }
   if (mode == "join") return join(address, certs, std::stoull(word(3)));
   if (mode == "bare-serve") return bare_serve(address, certs);

@@ -49,7 +49,7 @@ class Caller:
         self.stub = service.LearnerStub(self.channel)
 
     def open(self, name="x", agreement="", **more):
-        request = self.messages.OpenRequest(protocol=1, version="0", name=name, agreement=agreement, **more)
+        request = self.messages.OpenRequest(protocol=2, version="0", name=name, agreement=agreement, **more)
         return self.stub.Open(request, timeout=10)
 
     def push(self, key, reports, wait=2.0):
@@ -58,8 +58,8 @@ class Caller:
 
         def requests():
             for report in reports:
-                yield self.messages.PushRequest(report=report)
-            done.wait(wait)
+                yield self.messages.PushRequest(reports=report)
+            done.wait(wait + 10)
 
         stream = self.stub.Push(requests(), metadata=[("gipo-key", key)], timeout=wait)
         replies = []
@@ -163,6 +163,15 @@ def test_messages_that_no_actor_sends_are_refused_and_counted(busy, wire):
     replies, code, _ = caller.push(key, [late, early, late], wait=1)
     assert code == grpc.StatusCode.DEADLINE_EXCEEDED and replies[-1].received == 6
     assert next(a for a in cluster.status()["actors"] if a["name"] == "honest")["repeated"] == 2
+    # Several in one message: each counts for itself, up to one that is none.
+    key = again()
+    three = lambda: b"".join(report(mine, place.incarnation, sequence) for sequence in range(3))
+    replies, code, _ = caller.push(key, [three()], wait=1)
+    assert code == grpc.StatusCode.DEADLINE_EXCEEDED and replies[-1].received == 3
+    key = again()
+    replies, code, text = caller.push(key, [three() + b"hello"])
+    assert code == refused and "cut short: 5 bytes" in text
+    assert next(a for a in cluster.status()["actors"] if a["name"] == "honest")["reports"] == 3
     bad = {
         "cut short": lambda i: report(mine, i)[:-3],
         "another's place": lambda i: report(2 - mine, i),
@@ -220,7 +229,7 @@ def test_random_messages_neither_crash_nor_grow_the_learner(busy, wire, seconds)
         for _ in range(chance.randrange(1, 6)):
             mutated[chance.randrange(len(mutated))] = chance.randrange(256)
         body = chance.choice([bytes(mutated), sums_again(bytes(mutated)), chance.randbytes(chance.randrange(200)), valid[:chance.randrange(len(valid))]])
-        message = caller.messages.PushRequest(report=body).SerializeToString()
+        message = caller.messages.PushRequest(reports=body).SerializeToString()
         if chance.random() < 0.3:
             message = chance.randbytes(chance.randrange(100))
         for call in (lambda: list(streams[0](message, metadata=[("gipo-key", "x")], timeout=1)),

@@ -13,7 +13,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-PROTOCOL = 1
+PROTOCOL = 2
 SERVICE = "/gipo.wire.Learner/"
 
 # Numbers of the fields. Those that are text or bytes.

@@ -31,6 +31,18 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// What is both copied and summed up goes through the nearest cache once: large segments are slowed by memory.
+constexpr std::size_t kPiece = 1 << 14;
+template <class Copy>
+void in_pieces(std::string_view bytes, std::uint32_t& crc, const Copy& copy) {
+  while (!bytes.empty()) {
+    const std::string_view piece = bytes.substr(0, kPiece);
+    crc = crc32c(piece, crc);
+    copy(piece);
+    bytes.remove_prefix(piece.size());
+  }
+}
+
 Head read_head(std::string_view message, const Segment& segment) {
   const auto refuse = [](const std::string& why) { throw Error("message with a segment: " + why); };
   Head head;
@@ -58,11 +70,6 @@ Head read_head(std::string_view message, const Segment& segment) {
   if (message.size() != size) {
     refuse(fmt::format("{} bytes, {} steps have {}", message.size(), head.steps, size));
   }
-  std::uint32_t sent;
-  std::memcpy(&sent, message.data() + size - sizeof sent, sizeof sent);
-  if (const std::uint32_t found = crc32c(message.substr(0, size - sizeof sent)); found != sent) {
-    refuse(fmt::format("damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, found));
-  }
   const auto count = [](double v) { return v >= 0 && v <= 1e18; };  // NaN is none
   if (!count(head.first_env_step) || !count(head.env_step_stride)) {
     refuse(fmt::format("environment steps {} and {} between two: wanted 0 to 1e18", head.first_env_step,
@@ -83,8 +90,7 @@ std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, std::s
 void encode(const Segment& segment, ByteWriter& out) {
   std::uint32_t crc = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
-    crc = crc32c(text_of(bytes), crc);
-    out.append(bytes);
+    in_pieces(text_of(bytes), crc, [&](std::string_view piece) { out.append(piece); });
   };
   const bool discounted = segment.discounted_sums.count() > 0;
   Head head{{},
@@ -117,14 +123,29 @@ void decode(std::string_view message, Segment& segment, bool sums) {
   segment.truncated = (head.flags & kTruncated) != 0;
   segment.first_env_step = head.first_env_step;
   segment.env_step_stride = head.env_step_stride;
-  ByteReader in(message.substr(sizeof head));
+  const std::size_t columns = segment.layout().columns.size();
+  const auto discounted = std::span(segment.discounted).first((head.flags & kDiscounted) != 0 ? segment.length : 0);
+  std::uint32_t crc = crc32c(message.substr(0, sizeof head)), sent;
+  std::string_view rest = message.substr(sizeof head);
+  const auto fill = [&](std::span<std::byte> out) {
+    std::byte* to = out.data();
+    in_pieces(rest.substr(0, out.size()), crc, [&](std::string_view piece) {
+      std::memcpy(to, piece.data(), piece.size());
+      to += piece.size();
+    });
+    rest.remove_prefix(out.size());
+  };
+  for (std::size_t c = 0; c < columns; ++c) fill(segment.filled(c));
+  fill(std::as_writable_bytes(discounted));
+  std::memcpy(&sent, rest.data(), sizeof sent);
   try {
-    for (std::size_t c = 0; c < segment.layout().columns.size(); ++c) {
-      in.bytes_into(segment.filled(c));
+    if (crc != sent) {
+      throw Error(
+          fmt::format("message with a segment: damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, crc));
+    }
+    for (std::size_t c = 0; c < columns; ++c) {
       segment.layout().refuse_impossible(c, segment.filled(c), "message with a segment");
     }
-    const auto discounted = std::span(segment.discounted).first((head.flags & kDiscounted) != 0 ? segment.length : 0);
-    in.bytes_into(std::as_writable_bytes(discounted));
     if (!all_finite(discounted)) {
       throw Error("message with a segment has a number that no step has: a discounted return that is not finite");
     }

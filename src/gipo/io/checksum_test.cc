@@ -55,6 +55,23 @@ TEST(Checksum, IncrementalEqualsWhole) {
   }
 }
 
+TEST(Checksum, LongOnesAgreeWithTheTables) {
+  const std::string bytes = counting_bytes(30'000);
+  for (const std::size_t size : {511, 512, 513, 639, 640, 641, 8191, 8192, 8193, 20'001, 30'000}) {
+    const std::string_view part = std::string_view(bytes).substr(bytes.size() - size);
+    EXPECT_EQ(crc32c(part), crc32c_by_tables(part)) << size;
+    EXPECT_EQ(crc32c(part, 0x12345678u), crc32c_by_tables(part, 0x12345678u)) << size;
+  }
+}
+
+TEST(Checksum, TwoAreJoinedWithoutTheirBytes) {
+  const std::string bytes = counting_bytes(10'000);
+  const std::string_view all = bytes;
+  for (const std::size_t cut : {0, 1, 7, 4096, 9'999, 10'000}) {
+    EXPECT_EQ(crc32c_joined(crc32c(all.substr(0, cut)), crc32c(all.substr(cut)), all.size() - cut), crc32c(all)) << cut;
+  }
+}
+
 TEST(Checksum, MaskedIsRotatedAndOffset) {
   const std::uint32_t crc = crc32c("foo");
   EXPECT_EQ(masked_crc32c("foo"), ((crc >> 15) | (crc << 17)) + 0xa282ead8u);

@@ -1,12 +1,23 @@
 #include "gipo/remote/kept_reports.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
+
+#include "gipo/io/bytes.h"
 
 namespace gipo {
 
+std::shared_ptr<ByteWriter> KeptReports::room() {
+  if (spare_.empty()) return std::make_shared<ByteWriter>();
+  std::shared_ptr<ByteWriter> message = std::move(spare_.back());
+  spare_.pop_back();
+  spare_bytes_ -= message->bytes().size();
+  return message;
+}
+
 void KeptReports::add(Report report) {
-  bytes_ += report.bytes->size();
+  bytes_ += report.message->bytes().size();
   steps_ += report.steps;
   all_.push_back(std::move(report));
   for (; bytes_ > most_bytes_ && received_ > 0; ++let_go_) drop_first();
@@ -31,8 +42,17 @@ void KeptReports::go_back(std::uint64_t received, std::uint64_t saved) {
 }
 
 void KeptReports::drop_first() {
-  bytes_ -= all_.front().bytes->size();
+  std::shared_ptr<ByteWriter>& message = all_.front().message;
+  const std::size_t size = message->bytes().size();
+  bytes_ -= size;
   steps_ -= all_.front().steps;
+  // Nobody else reads it, and it is not much larger than what it holds.
+  if (message.use_count() == 1 && message->bytes().capacity() <= 2 * size &&
+      bytes_ + spare_bytes_ + size <= most_bytes_) {
+    std::atomic_thread_fence(std::memory_order_acquire);  // after what gRPC last read of it
+    spare_bytes_ += size;
+    spare_.push_back(std::move(message));
+  }
   all_.pop_front();
   --received_;
   --sent_;

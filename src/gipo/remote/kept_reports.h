@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <string>
+#include <vector>
 
 namespace gipo {
+
+class ByteWriter;
 
 // Reports that an actor may have to send again, oldest first: [received][sent][not yet sent]. What the learner has saved
 // leaves; beyond `most_bytes` so does what it has received, which only a crash of the learner would lose then. What it has
@@ -16,11 +18,13 @@ class KeptReports {
   struct Report {
     std::uint64_t sequence = 0;
     std::int64_t steps = 0;
-    std::shared_ptr<const std::string> bytes;  // may be on its way when it leaves here
+    std::shared_ptr<ByteWriter> message;  // may be on its way when it leaves here
   };
 
   explicit KeptReports(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
+  // What the next report is to be written into: the memory of one that has left, which is not taken anew then.
+  std::shared_ptr<ByteWriter> room();
   void add(Report report);
   // The next to be sent; null: none waits.
   const Report* next() const { return sent_ < all_.size() ? &all_[sent_] : nullptr; }
@@ -46,6 +50,8 @@ class KeptReports {
   std::size_t bytes_ = 0;
   std::int64_t steps_ = 0;
   std::uint64_t let_go_ = 0;
+  std::vector<std::shared_ptr<ByteWriter>> spare_;
+  std::size_t spare_bytes_ = 0;  // with bytes_ at most most_bytes_
 };
 
 }  // namespace gipo

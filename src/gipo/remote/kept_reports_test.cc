@@ -2,10 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include "gipo/io/bytes.h"
+
 namespace gipo {
 namespace {
 
-std::shared_ptr<const std::string> ten_bytes() { return std::make_shared<const std::string>(10, 'x'); }
+std::shared_ptr<ByteWriter> ten_bytes() {
+  auto message = std::make_shared<ByteWriter>();
+  message->append(std::string_view("0123456789"));
+  return message;
+}
 
 KeptReports with(std::uint64_t count, std::size_t most = 1000) {
   KeptReports kept(most);
@@ -67,6 +73,20 @@ TEST(KeptReports, BeyondItsBoundTheReceivedLeaveAndTheOthersStay) {
   EXPECT_EQ(kept.let_go(), 2u);
   EXPECT_EQ(kept.bytes(), 50u);  // what was not received never leaves
   EXPECT_TRUE(kept.full());
+}
+
+TEST(KeptReports, MemoryOfWhatHasLeftIsUsedAgainUnlessSomebodyReadsItStill) {
+  KeptReports kept(1000);
+  const std::shared_ptr<ByteWriter> read = ten_bytes();
+  std::shared_ptr<ByteWriter> other = ten_bytes();
+  const ByteWriter* const free = other.get();
+  kept.add({0, 4, read});
+  kept.add({1, 4, std::move(other)});
+  send_all(kept);
+  kept.received(2);
+  kept.saved(2);
+  EXPECT_EQ(kept.room().get(), free);
+  EXPECT_NE(kept.room(), read);
 }
 
 TEST(KeptReports, AnOldAcknowledgementTakesNothingBack) {

@@ -10,6 +10,7 @@
 #include "gipo/train/actor_report.h"
 #include "gipo/train/actor_spec.h"
 #include "gipo/train/observer.h"
+#include "gipo/train/open_group.h"
 
 namespace gipo {
 
@@ -59,9 +60,17 @@ class Actor {
     std::int64_t faults = 0;  // in a row, without a whole segment between them
     std::size_t recent = 0;   // observations of this episode in recent_
     std::size_t context = 0;  // of the open segment, in contexts_
+    OpenGroup group = {};     // where advantages are made in groups
   };
-  // Drops the open segment of an environment that gave what no learner may see, and begins a new episode. Throws
-  // RunError, naming the environment, when it keeps doing so.
+  bool in_groups() const { return spec_.advantage.mode == AdvantageMode::kGroup; }
+  bool whole(const OpenGroup& group) const {
+    return in_groups() && group.returns.size() == static_cast<std::size_t>(spec_.advantage.group_size);
+  }
+  // The next episode. In groups its start follows from the group's number, so that all of a group have the same one.
+  void reset(Slot& slot, bool first = false);
+  void finish_group(Slot& slot);
+  // Drops the open segment of an environment that gave what no learner may see, or its open group, and begins a new
+  // episode. Throws RunError, naming the environment, when it keeps doing so.
   void drop_segment(std::size_t i, Fault why);
   bool can_go_on(const Slot& slot) const;
   void choose_actions(const Weights& weights);

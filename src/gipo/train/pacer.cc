@@ -1,5 +1,6 @@
 #include "gipo/train/pacer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gipo {
@@ -28,6 +29,15 @@ std::optional<std::int64_t> Pacer::try_begin(std::int64_t steps) {
   return begun_ - steps;
 }
 
+Pacer::Ahead Pacer::try_begin_ahead(std::int64_t steps, std::int64_t most, std::int64_t reserve) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return {};
+  const std::int64_t room = due_(updates_) + slack_ - begun_ - reserve;
+  const Ahead ahead{begun_, free_ ? most : std::clamp<std::int64_t>(room / steps, 0, most)};
+  begun_ += steps * ahead.blocks;
+  return ahead;
+}
+
 void Pacer::end(std::int64_t leased, std::int64_t taken) {
   {
     const std::lock_guard lock(mutex_);
@@ -41,6 +51,14 @@ bool Pacer::wait_to_update(std::int64_t update) {
   std::unique_lock lock(mutex_);
   // A free run waits for the warm-up alone.
   changed_.wait(lock, [&] { return stopped_ || finished_ >= due_(free_ ? 0 : update); });
+  return !stopped_;
+}
+
+bool Pacer::wait_for(std::int64_t env_steps) {
+  std::unique_lock lock(mutex_);
+  wanted_ = env_steps;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return stopped_ || finished_ >= env_steps; });
   return !stopped_;
 }
 

@@ -121,6 +121,19 @@ TEST(Pacer, StopWakesAllWhoWait) {
   EXPECT_FALSE(pacer.wait_to_update(0));
 }
 
+TEST(Pacer, AheadIsTakenOfWhatIsLeftBesideTheReserve) {
+  Pacer pacer([](std::int64_t u) { return 100 * u; }, 50, false);
+  EXPECT_EQ(pacer.try_begin_ahead(10, 9, 20).blocks, 3);  // of 50 steps
+  EXPECT_EQ(pacer.try_begin_ahead(10, 9, 20).blocks, 0);
+  EXPECT_EQ(pacer.try_begin_ahead(10, 9, 0).blocks, 2) << "the reserve is there for whom it was kept";
+  pacer.updated(1);
+  const Pacer::Ahead ahead = pacer.try_begin_ahead(10, 4, 20);
+  EXPECT_EQ(ahead.env_steps, 50);
+  EXPECT_EQ(ahead.blocks, 4);
+  pacer.stop();
+  EXPECT_EQ(pacer.try_begin_ahead(10, 4, 0).blocks, 0);
+}
+
 TEST(Pacer, FreeRunWaitsForTheWarmUpAlone) {
   Pacer pacer([](std::int64_t u) { return 10 + 1000 * u; }, 0, true);
   auto collecting = std::async(std::launch::async, [&] {

@@ -95,6 +95,33 @@ std::size_t read_count(ByteReader& in, std::size_t each, const char* what) {
   return static_cast<std::size_t>(count);
 }
 
+// The checksum of a message whose segments have one of their own, which is not made twice.
+constexpr std::size_t kWorthJoining = 2048;
+class Sum {
+ public:
+  explicit Sum(std::string_view message) : message_(message) {}
+  // A segment of a checked checksum, its last bytes.
+  void segment(std::size_t begin, std::size_t size) {
+    if (size < kWorthJoining) return;
+    std::uint32_t own;
+    const std::size_t end = begin + size;
+    std::memcpy(&own, message_.data() + end - kCrc, kCrc);
+    up_to(begin);
+    crc_ = crc32c_joined(crc_, own, size - kCrc);
+    done_ = end - kCrc;
+  }
+  std::uint32_t up_to(std::size_t end) {
+    crc_ = crc32c(message_.substr(done_, end - done_), crc_);
+    done_ = end;
+    return crc_;
+  }
+
+ private:
+  std::string_view message_;
+  std::size_t done_ = 0;
+  std::uint32_t crc_ = 0;
+};
+
 std::string read_text(ByteReader& in, const char* what) {
   std::string text(read_count(in, 1, what), '\0');
   in.bytes_into(std::span<char>(text));
@@ -123,11 +150,15 @@ void encode_report(const ActorReport& report, ByteWriter& out) {
   }
   out.text(report.rejections.last);
   out.value<std::uint64_t>(report.segments.size());
+  std::vector<std::size_t> begins;
   for (const Segment& s : report.segments) {
     out.value<std::uint64_t>(segment_bytes(s));
+    begins.push_back(out.bytes().size());
     encode(s, out);
   }
-  out.value(crc32c(out.bytes()));
+  Sum sum(out.bytes());
+  for (std::size_t i = 0; i < begins.size(); ++i) sum.segment(begins[i], segment_bytes(report.segments[i]));
+  out.value(sum.up_to(out.bytes().size()));
   GIPO_CHECK(out.bytes().size() == head.bytes);
 }
 
@@ -155,14 +186,13 @@ ActorReport& ReportDecoder::decode(std::string_view message) {
     refuse(fmt::format("{}: {} bytes, wanted {}", message.size() < bytes ? "cut short" : "too long", message.size(),
                        bytes));
   }
-  std::uint32_t sent;
-  const std::string_view summed = message.substr(0, message.size() - kCrc);
-  std::memcpy(&sent, message.data() + summed.size(), kCrc);
-  if (const std::uint32_t found = crc32c(summed); found != sent) {
-    refuse(fmt::format("damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, found));
-  }
   try {
-    read(summed.substr(sizeof(Head)));
+    const std::uint32_t found = read(message.substr(0, message.size() - kCrc));
+    std::uint32_t sent;
+    std::memcpy(&sent, message.data() + message.size() - kCrc, kCrc);
+    if (sent != found) {
+      refuse(fmt::format("damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, found));
+    }
   } catch (const Error&) {
     clear();
     throw;
@@ -178,8 +208,9 @@ void ReportDecoder::clear() {
   report_.steps = 0;
 }
 
-void ReportDecoder::read(std::string_view body) {
-  ByteReader in(body);
+std::uint32_t ReportDecoder::read(std::string_view summed) {
+  ByteReader in(summed.substr(sizeof(Head)));
+  Sum sum(summed);
   report_.actor = in.value<std::uint64_t>();
   report_.incarnation = in.value<std::uint64_t>();
   report_.sequence = in.value<std::uint64_t>();
@@ -204,14 +235,16 @@ void ReportDecoder::read(std::string_view body) {
     if (spare_.empty()) spare_.emplace_back(segment_length_, transition_);
     Segment& s = report_.segments.emplace_back(std::move(spare_.back()));
     spare_.pop_back();
-    const std::string_view rest = body.substr(body.size() - in.left());
-    gipo::decode(rest.substr(0, size), s, sums_);
-    in = ByteReader(rest.substr(size));
+    const std::size_t begin = summed.size() - in.left();
+    gipo::decode(summed.substr(begin, size), s, sums_);
+    sum.segment(begin, size);
+    in = ByteReader(summed.substr(begin + size));
     if (s.incarnation != report_.incarnation) {
       refuse(fmt::format("a segment of incarnation {} in a report of {}", s.incarnation, report_.incarnation));
     }
   }
   if (in.left() > 0) refuse(fmt::format("{} bytes follow the last segment", in.left()));
+  return sum.up_to(summed.size());
 }
 
 }  // namespace gipo

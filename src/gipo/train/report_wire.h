@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -44,7 +45,7 @@ class ReportDecoder {
 
  private:
   void clear();
-  void read(std::string_view body);
+  std::uint32_t read(std::string_view summed);  // its checksum
 
   std::size_t segment_length_;
   TransitionSpec transition_;

@@ -186,13 +186,17 @@ class Client final : public RemoteLearner {
   }
 
   void take(const ActorReport& report) override {
-    ByteWriter out;
-    encode_report(report, out);
+    std::shared_ptr<ByteWriter> message;
+    {
+      const std::lock_guard lock(mutex_);
+      message = kept_.room();
+    }
+    encode_report(report, *message);
     {
       std::unique_lock lock(mutex_);
       ledger_.made(report);
       while (kept_.full() && !over()) wait(lock);
-      kept_.add({report.sequence, report.steps, std::make_shared<const std::string>(out.take())});
+      kept_.add({report.sequence, report.steps, std::move(message)});
       rounds_ = 0;
       reported_at_ = seconds_now();
     }
@@ -446,11 +450,8 @@ class Client final : public RemoteLearner {
     {
       const std::lock_guard lock(mutex_);
       if (!push_ || broken_ || writing_) return;
-      if (const KeptReports::Report* report = kept_.next()) {
-        const grpc::Slice slices[] = {bytes_field({}, wire::PushRequest::kReportFieldNumber, report->bytes->size()),
-                                      shared_slice(report->bytes, *report->bytes)};
-        message = grpc::ByteBuffer(slices, 2);
-        kept_.sent();
+      if (kept_.next()) {
+        message = next_reports();
       } else if (!farewell_.empty()) {
         wire::PushRequest request;
         request.set_failure(std::exchange(farewell_, {}));
@@ -467,6 +468,20 @@ class Client final : public RemoteLearner {
     push->write(std::move(message));
     const std::lock_guard lock(mutex_);
     if (--starting_ == 0 && !push_) link_changed_.notify_all();
+  }
+
+  // All that are ready, as far as they fit; the bytes are those that are kept. With the lock held.
+  grpc::ByteBuffer next_reports() {
+    std::vector<grpc::Slice> slices(1);
+    std::size_t bytes = 0;
+    for (; const KeptReports::Report* report = kept_.next(); kept_.sent()) {
+      const std::string& text = report->message->bytes();
+      if (bytes > 0 && (bytes + text.size() > kPushBytes || slices.size() > kPushReports)) break;
+      slices.push_back(shared_slice(report->message, text));
+      bytes += text.size();
+    }
+    slices[0] = bytes_field({}, wire::PushRequest::kReportsFieldNumber, bytes);
+    return {slices.data(), slices.size()};
   }
 
   void written(bool ok) {

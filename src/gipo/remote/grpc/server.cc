@@ -27,6 +27,9 @@ constexpr double kBetweenOpens = 0.25;     // of one place, in seconds
 constexpr std::size_t kMostFaultNames = 32, kLongestFaultName = 64, kLongestText = 1000;
 constexpr std::size_t kMostNews = 1000;  // lines that wait for the trainer
 constexpr std::int64_t kLeases = 2;      // of an actor at a time: one that it works on, one that waits
+// Of a fast one as many as it works on for so long, and no more than so many.
+constexpr double kAheadSeconds = 0.02;
+constexpr std::int64_t kMostAhead = 256;
 
 // "ipv4:10.0.0.5:41234" -> "10.0.0.5"
 std::string address_of(const std::string& peer) {
@@ -268,7 +271,7 @@ grpc::Status RemoteServer::take_place(const wire::OpenRequest& request, const st
   session->name = name;
   session->from = from;
   session->incarnation = incarnation;
-  session->opened = session->budget_at = now;
+  session->opened = session->budget_at = session->paced_at = now;
   session->budget = 1e6 * options_.most_megabytes_per_second;
   // What it kept it may report beside what it will be leased. More than it could have kept is not believed.
   const std::int64_t most_kept = std::max<std::int64_t>(lead(), static_cast<std::int64_t>(plan_.capacity));
@@ -372,40 +375,51 @@ grpc::Status RemoteServer::take(const SessionPointer& session, const wire::PushR
         warnings_.push_back(fmt::format("{} failed: {}", session->who(), printable(request.failure())));
       }
     }
-    if (!request.report().empty()) {
-      ActorReport& report = session->decoder.decode(request.report());
-      {
-        const Lock lock(mutex_);
-        check(*session, report);
-      }
-      const std::int64_t newest = setup_->store.get()->version;
-      // Chosen by weights that were lost with the learner: as if by those it was started again with.
-      for (Segment& s : report.segments) {
-        for (std::int64_t& v : s.version().subspan(0, s.length)) v = std::min(v, newest);
-      }
-      {
-        const Lock lock(mutex_);
-        for (Episode& e : report.episodes) e.version = std::min(e.version, newest);
-        if (report.sequence >= session->received) {
-          for (Episode& e : report.episodes) e.number = next_episode_[e.env]++;
-        }
-      }
-      if (!report.rejections.last.empty()) {
-        report.rejections.last = fmt::format("{}: {}", session->who(), printable(report.rejections.last));
-      }
-      count(session, report, request.report().size(), setup_->intake.take_new(report));
-    }
+    take_reports(session, request.reports());
   } catch (const Error& e) {
     status = refused(session->who(), grpc::INVALID_ARGUMENT, e.what());
   } catch (const RunError& e) {
     status = refused(session->who(), grpc::INVALID_ARGUMENT, e.what());
   }
   const Lock lock(mutex_);
-  pause = pause_for(*session, request.report().size());
+  pause = pause_for(*session, request.reports().size());
   --busy_;
   session->busy = false;
-  changed_.notify_all();
+  if (ending_) changed_.notify_all();
   return status;
+}
+
+void RemoteServer::take_reports(const SessionPointer& session, std::string_view reports) {
+  if (reports.empty()) return;
+  while (!reports.empty()) {
+    const std::string_view message = reports.substr(0, report_bytes(reports));
+    reports.remove_prefix(message.size());
+    ActorReport& report = session->decoder.decode(message);
+    const std::int64_t newest = setup_->store.get()->version;
+    {
+      const Lock lock(mutex_);
+      check(*session, report);
+      for (Episode& e : report.episodes) {
+        e.version = std::min(e.version, newest);
+        if (report.sequence >= session->received) e.number = next_episode_[e.env]++;
+      }
+    }
+    // Chosen by weights that were lost with the learner: as if by those it was started again with.
+    for (Segment& s : report.segments) {
+      for (std::int64_t& v : s.version().subspan(0, s.length)) v = std::min(v, newest);
+    }
+    if (!report.rejections.last.empty()) {
+      report.rejections.last = fmt::format("{}: {}", session->who(), printable(report.rejections.last));
+    }
+    count(session, report, message.size(), setup_->intake.take_new(report));
+  }
+  const Lock lock(mutex_);
+  // With the acknowledgement, where nobody has to wait for it.
+  Leased leased = Leased::kOne;
+  while (leased == Leased::kOne) leased = lease_at_once();
+  if (leased == Leased::kMustWait) changed_.notify_all();
+  lease_ahead(*session);
+  send(*session);
 }
 
 // A place bounds what its actor may send: its own environments, its own incarnation, no more steps than were leased.
@@ -448,14 +462,11 @@ void RemoteServer::count(const SessionPointer& session, const ActorReport& repor
     session->outstanding -= leased;
     session->steps += report.steps;
     for (const auto& [name, n] : report.rejections.by_name) session->faults[name] = true;
+    session->paced += report.steps;
     setup_->pacer.end(leased, report.steps);
-    // With the acknowledgement, where nobody has to wait for it.
-    while (lease_at_once()) {
-    }
   } else {
     ++session->repeated;
   }
-  send(*session);
 }
 
 double RemoteServer::pause_for(RemoteSession& session, std::size_t bytes) {
@@ -515,41 +526,68 @@ void RemoteServer::lease() {
       setup_->pacer.end(block_, 0);
       continue;
     }
-    give(*session, *before);
+    give(*session, *before, block_);
     if (session->weights) session->weights->offer(weights);
     send(*session);
   }
 }
 
 // With the lock held.
-void RemoteServer::give(RemoteSession& session, std::int64_t env_steps) {
-  session.outstanding += block_;
-  session.allowed += block_;
-  session.grants.push_back({env_steps, block_});
+void RemoteServer::give(RemoteSession& session, std::int64_t env_steps, std::int64_t steps) {
+  session.outstanding += steps;
+  session.allowed += steps;
+  if (!session.grants.empty() && session.grants.back().env_steps + session.grants.back().steps == env_steps) {
+    session.grants.back().steps += steps;
+  } else {
+    session.grants.push_back({env_steps, steps});
+  }
 }
 
-// Whoever is next, if anyone is. With the lock held, so that weights that would have to be encoded first are left to the
-// leasing thread.
-bool RemoteServer::lease_at_once() {
-  if (ending_) return false;
-  std::shared_ptr<const EncodedWeights> weights;
-  {
-    const std::unique_lock lock(weights_mutex_, std::try_to_lock);
-    if (!lock || !weights_ || weights_->version != setup_->store.get()->version) return false;
-    weights = weights_;
-  }
+// Whoever is next, if anyone is. With the lock held.
+RemoteServer::Leased RemoteServer::lease_at_once() {
+  if (ending_) return Leased::kNobodyWaits;
   const std::size_t turn = turn_;
   const SessionPointer session = next_to_lease();
-  if (!session) return false;
-  const std::optional<std::int64_t> before = setup_->pacer.try_begin(block_);
+  if (!session) return Leased::kNobodyWaits;
+  const std::shared_ptr<const EncodedWeights> weights = weights_at_once();
+  const std::optional<std::int64_t> before = weights ? setup_->pacer.try_begin(block_) : std::nullopt;
   if (!before) {
     turn_ = turn;
-    return false;
+    return Leased::kMustWait;
   }
-  give(*session, *before);
+  give(*session, *before, block_);
   if (session->weights) session->weights->offer(weights);
   send(*session);
-  return true;
+  return Leased::kOne;
+}
+
+// An actor that makes more than its leases while an acknowledgement is on its way gets more of them, of what the pacer
+// has beside those of all other places. With the lock held.
+void RemoteServer::lease_ahead(RemoteSession& session) {
+  const double now = seconds_now(), since = now - session.paced_at;
+  if (since >= kAheadSeconds) {
+    session.window = static_cast<std::int64_t>(kAheadSeconds * static_cast<double>(session.paced) / since);
+    session.paced = 0;
+    session.paced_at = now;
+  }
+  const std::int64_t blocks = (std::min(session.window, kMostAhead * block_) - session.outstanding) / block_;
+  if (ending_ || !session.push || session.failed || session.window <= kLeases * block_ || blocks <= 0) return;
+  const std::shared_ptr<const EncodedWeights> weights = weights_at_once();
+  if (!weights) return;
+  std::int64_t reserve = lead();
+  for (const SessionPointer& s : sessions_) {
+    if (s) reserve -= std::min(s->outstanding, kLeases * block_);
+  }
+  const Pacer::Ahead ahead = setup_->pacer.try_begin_ahead(block_, blocks, reserve);
+  if (ahead.blocks == 0) return;
+  give(session, ahead.env_steps, ahead.blocks * block_);
+  if (session.weights) session.weights->offer(weights);
+}
+
+// None where they would have to be encoded first, which is left to the leasing thread.
+std::shared_ptr<const EncodedWeights> RemoteServer::weights_at_once() {
+  const std::unique_lock lock(weights_mutex_, std::try_to_lock);
+  return lock && weights_ && weights_->version == setup_->store.get()->version ? weights_ : nullptr;
 }
 
 // Encoded once for all actors.

@@ -36,6 +36,9 @@ struct RemoteSession {
   WeightStream* weights = nullptr;
   ReportDecoder decoder;  // of its push stream, one message at a time
 
+  // How fast it is: steps it has reported since, and those that it may be ahead by.
+  double paced_at = 0;
+  std::int64_t paced = 0, window = 0;
   // Steps that are leased and not yet reported; that it may report in all; that it has.
   std::int64_t outstanding = 0, allowed = 0, steps = 0;
   std::uint64_t received = 0, saved = 0;  // sequences below
@@ -106,6 +109,7 @@ class RemoteServer final : public Listener, public RemoteService {
   // A message of a push stream. Seconds to wait before the next is read.
   grpc::Status take(const SessionPointer& session, const wire::PushRequest& request, double& pause);
   void check(const RemoteSession& session, const ActorReport& report) const;
+  void take_reports(const SessionPointer& session, std::string_view reports);
   void count(const SessionPointer& session, const ActorReport& report, std::size_t bytes, bool is_new);
   double pause_for(RemoteSession& session, std::size_t bytes);
   void attach(const SessionPointer& session, PushStream* stream);
@@ -113,10 +117,13 @@ class RemoteServer final : public Listener, public RemoteService {
   void send(RemoteSession& session);  // what there is to say, where a stream is free
   grpc::Status refused(const std::string& who, grpc::StatusCode code, const std::string& why);
   void lease();
-  bool lease_at_once();
-  void give(RemoteSession& session, std::int64_t env_steps);
+  enum class Leased { kOne, kNobodyWaits, kMustWait };
+  Leased lease_at_once();
+  void lease_ahead(RemoteSession& session);
+  void give(RemoteSession& session, std::int64_t env_steps, std::int64_t steps);
   SessionPointer next_to_lease();
   std::shared_ptr<const EncodedWeights> newest_weights();
+  std::shared_ptr<const EncodedWeights> weights_at_once();
   std::string status_text();
 
   const Plan& plan_;

@@ -14,11 +14,13 @@ namespace gipo {
 struct HostPort;
 
 // Rises with any change of learner.proto or of the messages inside it that an older program would misread.
-inline constexpr std::uint32_t kProtocol = 1;
+inline constexpr std::uint32_t kProtocol = 2;
 inline constexpr char kKeyMetadata[] = "gipo-key";
 // A peer that is gone without a word is noticed after the sum of both.
 inline constexpr int kKeepaliveMs = 4000, kKeepaliveTimeoutMs = 4000;
 inline constexpr int kFrameBytes = 1 << 18;  // of HTTP/2, at most
+// Reports that are ready together are one message, up to so many bytes; a larger one is a message alone.
+inline constexpr std::size_t kPushBytes = 1 << 18, kPushReports = 256;
 inline constexpr std::size_t kWeightsPart = 1 << 20;
 inline constexpr int kLongestConfig = 4 << 20;  // bytes of the largest message beside reports
 
@@ -29,10 +31,10 @@ void refuse_outside_its_time(const std::string& certificate_file);
 grpc::Slice bytes_field(std::string fields_before, int number, std::size_t bytes);
 // Bytes of something that lives as long as the slice does: not copied.
 template <class T>
-grpc::Slice shared_slice(const std::shared_ptr<const T>& owner, std::string_view bytes) {
+grpc::Slice shared_slice(const std::shared_ptr<T>& owner, std::string_view bytes) {
   return grpc::Slice(
-      const_cast<char*>(bytes.data()), bytes.size(),
-      [](void* held) { delete static_cast<std::shared_ptr<const T>*>(held); }, new std::shared_ptr<const T>(owner));
+      const_cast<char*>(bytes.data()), bytes.size(), [](void* held) { delete static_cast<std::shared_ptr<T>*>(held); },
+      new std::shared_ptr<T>(owner));
 }
 
 // folder: of certificates; empty: none, which is for loopback alone. They throw Error.
