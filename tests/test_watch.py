@@ -430,8 +430,8 @@ def first_paint_ms(page, url):
 
 @contextmanager
 def suite_of_24(gipo):
-    """A suite of short runs that goes on for as long as it is watched."""
-    (gipo.folder / "base.toml").write_text(BASE.format(updates=20_000))
+    """A suite of 24 runs that takes longer than it is watched."""
+    (gipo.folder / "base.toml").write_text(BASE.format(updates=100_000))
     (gipo.folder / "suite.toml").write_text(SUITE)
     process = subprocess.Popen(command(gipo, "out"), cwd=gipo.folder, stdout=subprocess.DEVNULL)
     try:
@@ -462,5 +462,5 @@ def test_memory_is_flat_over_ten_minutes(binary, watched, tmp_path):
         assert page.messages == []
     assert paint < 1000
     early, late = np.mean(samples[3:9], 0), np.mean(samples[-6:], 0)
-    assert (late < 1.1 * early + [3, 3, 20]).all(), samples
+    assert (late[:2] < 1.1 * early[:2] + 3).all() and late[2] < 10_000, samples
     assert seconds < 1.5
