@@ -33,7 +33,7 @@ $(call build,tsan)
 @$(SANITIZED) ctest --preset tsan -j $(JOBS)
 endef
 
-.PHONY: help setup build demo demo-cluster test test-release test-python test-asan test-tsan test-slow test-torch test-cluster \
+.PHONY: help setup build all demo demo-cluster test test-release test-python test-asan test-tsan test-slow test-torch test-cluster \
   test-cuda test-emulated fuzz zoo bench peers docs wheels lint format clean
 
 help:  ## this list
@@ -42,12 +42,15 @@ help:  ## this list
 setup:  ## install what is missing: Debian packages and .venv
 	@scripts/setup.sh
 
-build: setup  ## release build in build/release
+build: setup  ## the program, the library and the Python module, in build/release
+	$(call build,release,--target gipo gipo_library _core_stub)
+
+all: setup  ## the same with the unit tests
 	$(call build,release)
 
 demo:  ## three methods learn two tasks from old data; a table and a figure
 	@scripts/setup.sh --demo
-	$(call build,demo)
+	$(call build,demo,--target gipo)
 	@$(PYTHON) -m gipo.demo
 
 demo-cluster:  ## four actors on a Ray cluster of this machine; one is killed, then a node; what was lost
@@ -56,17 +59,17 @@ demo-cluster:  ## four actors on a Ray cluster of this machine; one is killed, t
 	@GIPO_BUILD_DIR=build/cluster $(PYTHON) -m gipo.demo_cluster
 
 # One after the other: each has all cores, and the first failure is the last thing printed.
-test: build  ## all tests but the slow ones, then the unit tests under sanitizers
+test: all  ## all tests but the slow ones, then the unit tests under sanitizers
 	$(run_release)
 	@JOBS=$(JOBS) tests/cuda_compiles.sh
 	$(run_python)
 	$(run_asan)
 	$(run_tsan)
 
-test-release: build  ## unit tests
+test-release: all  ## unit tests
 	$(run_release)
 
-test-python: build  ## tests in Python: layout, docs, oracles, command line
+test-python: all  ## tests in Python: layout, docs, oracles, command line
 	$(run_python)
 
 test-asan: setup  ## unit tests and a short fuzz run under the address and undefined-behaviour sanitizers
@@ -75,7 +78,7 @@ test-asan: setup  ## unit tests and a short fuzz run under the address and undef
 test-tsan: setup  ## tests of threads under the thread sanitizer
 	$(run_tsan)
 
-test-slow: build  ## the tests labelled slow: whole learning runs
+test-slow: all  ## the tests labelled slow: whole learning runs
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS) -L '^slow$$'
 	@$(PYTHON) -m pytest -m slow || [[ $$? == 5 ]]  # 5: there are none
 

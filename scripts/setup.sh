@@ -8,7 +8,7 @@
 #   scripts/setup.sh --fuzz        clang and libFuzzer as well
 #   scripts/setup.sh --peers       OpenBLAS as well, for a peer of bench/peers
 #   scripts/setup.sh --docs        mkdocs as well, for the site
-#   scripts/setup.sh --wheels      debootstrap and auditwheel as well, for wheels
+#   scripts/setup.sh --wheels      debootstrap, auditwheel and SWIG as well, for wheels
 #   scripts/setup.sh --box2d       Box2D as well, for LunarLander and BipedalWalker; compiles it, about a minute
 #   scripts/setup.sh --metaworld   EnvPool and metaworld as well, about 800 MB
 #   scripts/setup.sh --libero      LIBERO and robosuite, in an environment of their own, .venv-libero, about 1.3 GB
@@ -45,7 +45,7 @@ for argument in "$@"; do
     --wheels)
       packages+=(debootstrap)
       tools+=(debootstrap)
-      requirements+=(requirements-wheels)
+      requirements+=(requirements-wheels requirements-swig)
       ;;
     --box2d) requirements+=(requirements-swig requirements-box2d) ;;
     --metaworld) requirements+=(requirements-metaworld) ;;

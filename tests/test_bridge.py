@@ -63,6 +63,39 @@ def test_number_of_workers_and_threads_cannot_be_seen(gipo, task):
     assert trained(gipo, "d", options | {"run.threads": 2}) == first
 
 
+def test_groups_of_a_task_with_a_limit_of_its_own_async_killed_and_resumed(gipo):
+    options = {"env.id": "gymnasium:CartPole-v1", "advantage.mode": "group", "advantage.group_size": 4, "run.mode": "async",
+               "learner.updates": 1000, "checkpoint.every_updates": 20}  # fmt: skip
+    process = start(gipo, "killed", options)
+    run = Path(gipo.folder, "runs", "killed")
+    wait_for(lambda: (run / "checkpoints/LATEST").exists(), HANG, "no checkpoint")
+    process.kill()
+    process.wait()
+    done = gipo("resume", run, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert summary(run)["ended"] == "finished"
+    groups = [line["groups"] for line in json_lines(run / "metrics.jsonl")]
+    assert groups == sorted(groups) and groups[-1] > 0
+
+
+@pytest.mark.parametrize("workers", [{}, {"env.workers": 2}])
+def test_episodes_of_a_group_begin_with_the_same_seed(gipo, tmp_path, workers):
+    starts = tmp_path / "starts"
+    starts.mkdir()
+    options = {"env.id": SAMPLES + "RecordsStarts", "env.options.folder": starts, "env.count": 3,
+               "advantage.mode": "group", "advantage.group_size": 4}
+    run = gipo.train("groups", options | workers)
+    seen = [[float(line) for line in file.read_text().split()] for file in starts.iterdir()]
+    played = [all_of for all_of in seen if len(all_of) > 8]  # the others are of evaluations
+    assert len(played) == 6
+    for all_of in played:
+        groups = [all_of[i : i + 4] for i in range(0, len(all_of), 4)]
+        assert all(len(set(group)) == 1 for group in groups)
+        assert len({group[0] for group in groups}) == len(groups)
+    finished = json_lines(run / "metrics.jsonl")[-1]["groups"]
+    assert finished == sum(len(all_of) // 4 - (len(all_of) % 4 == 0) for all_of in played) > 0
+
+
 def test_sixteen_actors_share_a_process_for_each_core(gipo, tmp_path):
     pids = tmp_path / "pids"
     pids.mkdir()

@@ -66,6 +66,8 @@ REGIMES = {
                   "replay.segment_length": 64, "surrogate.name": "ppo", "env.normalise_rewards": "true"},
     "hopper": {"env.id": "Hopper-v5", "env.options.reset_noise_scale": 0.01},
     "ant": {"env.id": "Ant-v5", "run.threads": 2},
+    "groups": {"advantage.mode": "group", "advantage.group_size": 3, "env.time_limit": 40, "staleness.window": 60,
+               "staleness.regime": "custom", "advantage.filter_groups": "true"},
     "published": {"learner.publish_every": 7, "env.normalise_rewards": "true"},
 }
 

@@ -451,11 +451,15 @@ def test_play_hears_its_keys(runs, cartpole, display):
 @pytest.mark.slow
 @needs_gl
 def test_metaworld(runs):
-    pytest.importorskip("metaworld")
+    pytest.importorskip("metaworld", reason="scripts/setup.sh --metaworld installs it")
     options = {"env.id": "gymnasium:metaworld:Meta-World/MT1", "env.options.env_name": "door-open-v3", "env.time_limit": 50}
     run = runs.run("metaworld", BRIDGED | options)
     found, video = draw(runs, run, "metaworld.mp4", "--episodes", 2, "--size", "320x240", "--sampled")
-    assert len(video.frames) == found["frames"] and differing(video.frames).any()
+    assert video.is_plain and video.index_first and (video.width, video.height, video.fps) == (320, 240, 40)
+    assert len(video.frames) == found["frames"] == 26, "the task has 80 steps in a second: every second one is drawn"
+    assert differing(video.frames).all(), "the arm moves in every step"
+    red, green, blue = video.frames[:, 80:].reshape(-1, 3).astype(int).T
+    assert np.mean((red > 90) & (green < red / 2) & (blue < red / 2)) > 0.02, "the red arm is in the picture"
 
 
 def test_envpool_says_that_it_cannot(runs):

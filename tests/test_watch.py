@@ -406,3 +406,61 @@ def test_page_says_that_the_server_is_gone(finished, tmp_path):
             page.open(url)
             page.wait_for(DRAWN)
         page.wait_for("document.getElementById('trouble').textContent.includes('has ended')")
+
+
+# For minutes
+
+
+def resident_mb(pid):
+    """Memory of a process and of all that it started."""
+    with open(f"/proc/{pid}/status") as status, open(f"/proc/{pid}/task/{pid}/children") as children:
+        own = int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) / 1000
+        return own + sum(resident_mb(int(child)) for child in children.read().split())
+
+
+def heap_mb(page):
+    page.call("HeapProfiler.collectGarbage")
+    return page.call("Runtime.getHeapUsage")["usedSize"] / 1e6
+
+
+def first_paint_ms(page, url):
+    page.open(url)
+    return page.wait_for("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+
+
+@contextmanager
+def suite_of_24(gipo):
+    """A suite of 24 runs that takes longer than it is watched."""
+    (gipo.folder / "base.toml").write_text(BASE.format(updates=100_000))
+    (gipo.folder / "suite.toml").write_text(SUITE)
+    process = subprocess.Popen(command(gipo, "out"), cwd=gipo.folder, stdout=subprocess.DEVNULL)
+    try:
+        wait_for((gipo.folder / "out" / "suite.json").exists, process)
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(HANG)
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.parametrize("watched", ["run", "suite"])
+def test_memory_is_flat_over_ten_minutes(binary, watched, tmp_path):
+    gipo = Gipo(binary, tmp_path)
+    training_goes_on, path = (training(gipo, "live"), "runs/live") if watched == "run" else (suite_of_24(gipo), "out")
+    with training_goes_on, serving(gipo, path) as (server, url), Browser(tmp_path / "p") as page:
+        paint = min(first_paint_ms(page, url) for _ in range(3))
+        page.wait_for("page.polls > 2")
+        samples, start, polls = [], time.monotonic(), page.value("page.polls")
+        while time.monotonic() < start + 600:
+            time.sleep(20)
+            samples.append((resident_mb(server.pid), heap_mb(page), page.value("document.querySelectorAll('*').length")))
+        seconds = (time.monotonic() - start) / (page.value("page.polls") - polls)
+        print(f"\n{watched}: first paint {paint:.0f} ms; an update every {seconds:.2f} s; process, heap (MB) and elements:")
+        for name, values in zip(("from", "to", "at the end"), (np.min(samples, 0), np.max(samples, 0), samples[-1])):
+            print(f"  {name:<12}" + " ".join(f"{value:.1f}" for value in values))
+        assert page.messages == []
+    assert paint < 1000
+    early, late = np.mean(samples[3:9], 0), np.mean(samples[-6:], 0)
+    assert (late[:2] < 1.1 * early[:2] + 3).all() and late[2] < 10_000, samples
+    assert seconds < 1.5

@@ -50,7 +50,7 @@ def test_what_box2d_needs_is_said_in_one_line(gipo, tmp_path_factory, monkeypatc
     monkeypatch.setenv("PYTHONPATH", str(hidden))
     done = gipo("train", "classic/stale", "--set", "env.id=gymnasium:LunarLander-v3")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and gipo.entries() == []
-    assert "Box2D is not installed" in done.stderr and "scripts/setup.sh --box2d" in done.stderr
+    assert "Box2D is not installed" in done.stderr and "scripts/setup.sh --box2d" in done.stderr and "gipo[box2d]" in done.stderr
 
 
 def run_check(*words):

@@ -2,7 +2,8 @@
 
     gipo.record_demonstrations("cartpole.hdf5", env, policy, episodes=20)
 
-Files are HDF5 as robomimic lays them out; docs/cloning.md has the user's view. Needs the package h5py.
+Files are HDF5 as robomimic lays them out; gipo.lerobot reads LeRobot's datasets. docs/cloning.md has the user's view.
+Needs the package h5py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -201,32 +202,52 @@ ELSEWHERE: dict[str, list[list[Part]]] = {
 }  # fmt: skip
 
 
-class Source:
-    """A file of demonstrations as a task wants it."""
+class Reader(Protocol):
+    """Episodes as a file or a folder holds them. What is missing or cut is a UserMistake that names the place."""
 
-    def __init__(self, path: str, file: h5py.File, task: Record) -> None:
-        self.path, self.task = path, task
-        self.options = {name: json.loads(value) for name, value in task["options"].items() if is_robot(task["env"])}
-        if "data" not in file:
+    path: str
+    episodes: Sequence[Any]
+    lengths: list[int]  # steps of each
+
+    def label(self, episode: Any, name: str) -> str: ...  # of a column, for messages
+    def observations(self, episode: Any) -> list[str]: ...
+    def observation(self, episode: Any, name: str) -> np.ndarray: ...  # [length, ...]
+    def actions(self, episode: Any) -> np.ndarray: ...
+    def rewards(self, episode: Any) -> np.ndarray: ...
+    def has_rewards(self) -> bool: ...
+    def instruction(self, episode: Any) -> str: ...
+    def elsewhere(self, name: str) -> list[list[Part]]: ...  # where a field is that has another name here
+    def close(self) -> None: ...
+
+
+class Hdf5:
+    """A file in robomimic's or LIBERO's layout."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.file = path, open_file(path, "r")
+        if "data" not in self.file:
             raise UserMistake(f"{path}: it has no group data: wanted data/demo_0/obs/..., data/demo_0/actions, as robomimic "
                               "writes them")
-        self.data = file["data"]
+        self.data = self.file["data"]
         names = [name for name in self.data if name.startswith("demo_") and name[5:].isdecimal()]
-        self.demos = [self.data[name] for name in sorted(names, key=lambda name: int(name[5:]))]
-        if not self.demos:
+        self.episodes = [self.data[name] for name in sorted(names, key=lambda name: int(name[5:]))]
+        if not self.episodes:
             raise UserMistake(f"{path}: data holds no demo_0")
-        self.lengths = [len(self._dataset(demo, "actions")) for demo in self.demos]
-        for demo, length in zip(self.demos, self.lengths, strict=True):
+        self.lengths = [len(self._dataset(demo, "actions")) for demo in self.episodes]
+        for demo, length in zip(self.episodes, self.lengths, strict=True):
             if length == 0:
                 raise UserMistake(f"{path}: {demo.name}/actions is empty")
+
+    def close(self) -> None:
+        self.file.close()
 
     def _dataset(self, demo: h5py.Group, name: str) -> h5py.Dataset:
         if name not in demo:
             raise UserMistake(f"{self.path}: {demo.name} has no {name}; it has {', '.join(sorted(demo))}")
         return demo[name]
 
-    def _read(self, demo: h5py.Group, name: str, length: int) -> np.ndarray:
-        dataset = self._dataset(demo, name)
+    def _read(self, demo: h5py.Group, name: str) -> np.ndarray:
+        dataset, length = self._dataset(demo, name), len(demo["actions"])
         if len(dataset.shape) == 0 or len(dataset) != length:
             raise UserMistake(f"{self.path}: {demo.name}/{name} has the shape {dataset.shape}: wanted {length} rows, as actions has")
         try:
@@ -234,36 +255,25 @@ class Source:
         except OSError as error:
             raise UserMistake(f"{self.path}: {demo.name}/{name}: {error}") from None
 
-    def actions(self) -> Iterator[np.ndarray]:
-        dims = self.task["dims"]
-        for demo, length in zip(self.demos, self.lengths, strict=True):
-            values = self._read(demo, "actions", length).reshape(length, -1)
-            if dims % values.shape[1] != 0:
-                raise UserMistake(f"{self.path}: {demo.name}/actions has {values.shape[1]} numbers a step: wanted {dims}, or a "
-                                  f"part of {dims}, of which {self.task['env']} takes several at once")
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                raise UserMistake(f"{self.path}: {demo.name}/actions holds a number that is not finite")
-            if values.dtype.kind == "f" and self.options.get("action_bins"):
-                values = self._choices(demo, values)
-            yield values.astype(np.float32)
+    def label(self, demo: h5py.Group, name: str) -> str:
+        return f"{demo.name}/{name}" if name in ("obs", "actions") else f"{demo.name}/obs/{name}"
 
-    def _choices(self, demo: h5py.Group, actions: np.ndarray) -> np.ndarray:
-        """The robot's actions as the tokens of their bins."""
-        from gipo.robot_tasks import Bins
+    def observations(self, demo: h5py.Group) -> list[str]:
+        return list(demo.get("obs", {}))
 
-        if np.abs(actions).max() > 1.0001:
-            raise UserMistake(f"{self.path}: {demo.name}/actions holds {actions.flat[np.abs(actions).argmax()]}: wanted numbers "
-                              "from -1 to 1")
-        return Bins(self.options["action_bins"], self.options.get("statistics"), actions.shape[1]).choices(actions)
+    def observation(self, demo: h5py.Group, name: str) -> np.ndarray:
+        return self._read(demo, f"obs/{name}")
 
-    def rewards(self) -> Iterator[np.ndarray]:
-        for demo, length in zip(self.demos, self.lengths, strict=True):
-            yield self._read(demo, "rewards", length).astype(np.float32)
+    def actions(self, demo: h5py.Group) -> np.ndarray:
+        return self._read(demo, "actions")
+
+    def rewards(self, demo: h5py.Group) -> np.ndarray:
+        return self._read(demo, "rewards")
 
     def has_rewards(self) -> bool:
-        return all("rewards" in demo for demo in self.demos)
+        return all("rewards" in demo for demo in self.episodes)
 
-    def _instruction(self, demo: h5py.Group) -> str:
+    def instruction(self, demo: h5py.Group) -> str:
         if "instruction" in demo.attrs:
             return str(demo.attrs["instruction"])
         said = json.loads(self.data.attrs.get("problem_info", "{}")).get("language_instruction")
@@ -272,40 +282,91 @@ class Source:
                               "language_instruction, as LIBERO's files have")
         return "".join(said).strip('"')
 
+    def elsewhere(self, name: str) -> list[list[Part]]:
+        return ELSEWHERE.get(name, [])
+
+
+def open_reader(path: str) -> Reader:
+    """A folder is a dataset of LeRobot, a file one of HDF5."""
+    if Path(path).is_dir():
+        from gipo.lerobot import LeRobot
+
+        return LeRobot(path)
+    return Hdf5(path)
+
+
+class Source:
+    """Demonstrations as a task wants them."""
+
+    def __init__(self, reader: Reader, task: Record) -> None:
+        self.reader, self.path, self.task = reader, reader.path, task
+        self.options = {name: json.loads(value) for name, value in task["options"].items() if is_robot(task["env"])}
+
+    def _episodes(self) -> Iterator[tuple[Any, int]]:
+        return zip(self.reader.episodes, self.reader.lengths, strict=True)
+
+    def _label(self, episode: Any, name: str) -> str:
+        return f"{self.path}: {self.reader.label(episode, name)}"
+
+    def actions(self) -> Iterator[np.ndarray]:
+        dims = self.task["dims"]
+        for episode, length in self._episodes():
+            values, label = self.reader.actions(episode).reshape(length, -1), self._label(episode, "actions")
+            if dims % values.shape[1] != 0:
+                raise UserMistake(f"{label} has {values.shape[1]} numbers a step: wanted {dims}, or a part of {dims}, of which "
+                                  f"{self.task['env']} takes several at once")
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise UserMistake(f"{label} holds a number that is not finite")
+            if values.dtype.kind == "f" and self.options.get("action_bins"):
+                values = self._choices(label, values)
+            yield values.astype(np.float32)
+
+    def _choices(self, label: str, actions: np.ndarray) -> np.ndarray:
+        """The robot's actions as the tokens of their bins."""
+        from gipo.robot_tasks import Bins
+
+        if np.abs(actions).max() > 1.0001:
+            raise UserMistake(f"{label} holds {actions.flat[np.abs(actions).argmax()]}: wanted numbers from -1 to 1")
+        return Bins(self.options["action_bins"], self.options.get("statistics"), actions.shape[1]).choices(actions)
+
+    def rewards(self) -> Iterator[np.ndarray]:
+        for episode, _ in self._episodes():
+            yield self.reader.rewards(episode).astype(np.float32)
+
     def field(self, field: Record) -> Iterator[np.ndarray]:
         name, (_, dtype), shape = field["name"], TENSORS[field["dtype"]], tuple(field["shape"])
-        for demo, length in zip(self.demos, self.lengths, strict=True):
-            values = self._values(demo, name, shape, length)
+        for episode, length in self._episodes():
+            values, label = self._values(episode, name, shape, length), self._label(episode, name)
             if values.dtype.kind == "f" and np.dtype(dtype).kind != "f":
-                raise UserMistake(f"{self.path}: {demo.name}/obs/{name} is of {values.dtype}: wanted {field['dtype']}")
+                raise UserMistake(f"{label} is of {values.dtype}: wanted {field['dtype']}")
             if values.shape != (length, *shape) and values.size != length * int(np.prod(shape)):
-                raise UserMistake(f"{self.path}: {demo.name}/obs/{name} has the shape {values.shape}: wanted {(length, *shape)}")
+                raise UserMistake(f"{label} has the shape {values.shape}: wanted {(length, *shape)}")
             yield np.ascontiguousarray(values, dtype).reshape(length, *shape)
 
-    def _text(self, demo: h5py.Group, most: int) -> np.ndarray:
+    def _text(self, episode: Any, most: int) -> np.ndarray:
         """The instruction as the task gives it: bytes with zeros behind them, or tokens with -1 behind."""
-        text, what = self._instruction(demo), "tokens" if self.options.get("instruction_tokens") else "bytes"
+        text, what = self.reader.instruction(episode), "tokens" if self.options.get("instruction_tokens") else "bytes"
         numbers = Tokeniser(self.options.get("tokeniser", BYTES)).prompt(text) if what == "tokens" else list(text.encode())
         if len(numbers) > most:
-            raise UserMistake(f"{self.path}: the instruction of {demo.name}, {text!r}, has {len(numbers)} {what}: wanted at most "
-                              f"{most} (env.options.instruction_{what})")
+            raise UserMistake(f"{self._label(episode, 'instruction')}, {text!r}, has {len(numbers)} {what}: wanted at most {most} "
+                              f"(env.options.instruction_{what})")
         return np.array(numbers + [-1 if what == "tokens" else 0] * (most - len(numbers)))
 
-    def _values(self, demo: h5py.Group, name: str, shape: tuple[int, ...], length: int) -> np.ndarray:
-        observations = demo.get("obs", {})
-        if name in observations:
-            return resized(self._read(demo, f"obs/{name}", length), shape)
+    def _values(self, episode: Any, name: str, shape: tuple[int, ...], length: int) -> np.ndarray:
+        there, read = self.reader.observations(episode), self.reader.observation
+        if name in there:
+            return resized(read(episode, name), shape)
         if name == "instruction":
-            return np.tile(self._text(demo, shape[0]), (length, 1))
-        for parts in ELSEWHERE.get(name, []):
-            if all(part in observations for part, _ in parts):
-                read = [way(self._read(demo, f"obs/{part}", length)) for part, way in parts]
-                return resized(read[0], shape) if len(read) == 1 else np.concatenate(read, 1)
-        raise UserMistake(f"{self.path}: {demo.name}/obs has no {name}, which {self.task['env']} gives; it has "
-                          f"{', '.join(sorted(observations)) or 'nothing'}")
+            return np.tile(self._text(episode, shape[0]), (length, 1))
+        for parts in self.reader.elsewhere(name):
+            if all(part in there for part, _ in parts):
+                found = [way(read(episode, part)) for part, way in parts]
+                return resized(found[0], shape) if len(found) == 1 else np.concatenate(found, 1)
+        raise UserMistake(f"{self._label(episode, 'obs')} has no {name}, which {self.task['env']} gives; it has "
+                          f"{', '.join(sorted(there)) or 'nothing'}")
 
     def optional(self, field: Record) -> bool:
-        return field["optional"] and field["name"] not in self.demos[0].get("obs", {})
+        return field["optional"] and field["name"] not in self.reader.observations(self.reader.episodes[0])
 
 
 def resized(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -336,14 +397,15 @@ def write_tensors(out: BinaryIO, tensors: Sequence[tuple[str, str, tuple[int, ..
 
 
 def convert(path: str, target: str, task: Record) -> None:
-    """The file that the program reads, of one in robomimic's or LIBERO's layout."""
-    with open_file(path, "r") as file:
-        source = Source(path, file, task)
-        steps, width = sum(source.lengths), next(source.actions()).shape[1]
-        ends = np.cumsum(source.lengths).astype(np.int64)
+    """The file that the program reads, of demonstrations in another layout."""
+    reader = open_reader(path)
+    try:
+        source = Source(reader, task)
+        steps, width = sum(reader.lengths), next(source.actions()).shape[1]
+        ends = np.cumsum(reader.lengths).astype(np.int64)
         tensors = [("episode_ends", "I64", ends.shape, lambda: iter([ends])),
                    ("action", "F32", (steps, width), source.actions)]  # fmt: skip
-        if source.has_rewards():
+        if reader.has_rewards():
             tensors.append(("reward", "F32", (steps,), source.rewards))
         for field in task["fields"]:
             if not source.optional(field):
@@ -351,6 +413,8 @@ def convert(path: str, target: str, task: Record) -> None:
                 tensors.append((f"obs/{field['name']}", kind, (steps, *field["shape"]), functools.partial(source.field, field)))
         with open(target, "wb") as out:
             write_tensors(out, tensors)
+    finally:
+        reader.close()
 
 
 def option(text: str) -> tuple[str, Any]:

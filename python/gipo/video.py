@@ -71,8 +71,8 @@ def make_video(folder: Path, path: Path, python: str, options: dict[str, Any]) -
     return Video(path, found["drawn"], found["frames"], found["fps"], found["width"], found["height"])
 
 
-def find_encoder() -> str:
-    """ffmpeg: that of the package imageio-ffmpeg, else the system's."""
+def find_ffmpeg(purpose: str = "write") -> str:
+    """That of the package imageio-ffmpeg, else the system's."""
     try:
         import imageio_ffmpeg
 
@@ -81,7 +81,7 @@ def find_encoder() -> str:
         pass
     found = shutil.which("ffmpeg")
     if found is None:
-        raise UserMistake("no ffmpeg to write the video with: pip install 'gipo[video]', or the Debian package ffmpeg")
+        raise UserMistake(f"no ffmpeg to {purpose} the video with: pip install 'gipo[video]', or the Debian package ffmpeg")
     return found
 
 
@@ -93,7 +93,7 @@ class Encoder:
         self._said = tempfile.TemporaryFile()
         self.frames = 0
         self._process = subprocess.Popen(
-            [find_encoder(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24",
+            [find_ffmpeg(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24",
              "-s", f"{size[0]}x{size[1]}", "-r", str(fps), "-i", "-", "-c:v", "libx264", "-crf", "20",
              "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", str(self._part)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._said,
@@ -330,7 +330,7 @@ def main(words: list[str]) -> int:
         check_path(arguments.video)
         check_numbers(arguments)
         check_choice(arguments.episode, arguments.episodes)
-        find_encoder()
+        find_ffmpeg()
         from gipo.scene import open_scene, parse_size
 
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -446,8 +446,11 @@ def gymnasium_maker(name, options, time_limit):
         try:
             return gymnasium.make(name, disable_env_checker=True, **copy.deepcopy(options))
         except gymnasium.error.DependencyNotInstalled as error:
-            hint = "; in a clone of gipo, scripts/setup.sh --box2d does it" if "box2d" in str(error).lower() else ""
-            raise Mistake(f"{error}{hint}; the Python is {sys.executable}") from None
+            said = str(error)
+            if "box2d" in said.lower():
+                said = (f"{said.partition(', run')[0]}: in a clone of gipo, scripts/setup.sh --box2d installs it; else "
+                        "`pip install 'gipo[box2d]'`")
+            raise Mistake(f"{said}; the Python is {sys.executable}") from None
         except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, ModuleNotFoundError) as error:
             raise Mistake(f"gymnasium {gymnasium.__version__} does not make it: {error}") from None
         except (Exception, SystemExit) as error:

@@ -49,6 +49,20 @@ class ReportsItself(Base):
             fcntl.flock(self.files[folder], fcntl.LOCK_EX)
 
 
+class RecordsStarts(Base):
+    """Writes each of its starts to a file of its own."""
+
+    def __init__(self, folder, **options):
+        super().__init__(**options)
+        self.file = os.path.join(folder, f"{os.getpid()}-{id(self)}")
+
+    def reset(self, **named):
+        seen = super().reset(**named)
+        with open(self.file, "a") as file:
+            print(self.start, file=file)
+        return seen
+
+
 class Succeeds(Base):
     """Success in the middle of every episode; at the last step in every other one."""
 

@@ -156,7 +156,9 @@ void add_record(CLI::App& app, Chosen& chosen) {
 void add_clone(CLI::App& app, const std::string& typed, Chosen& chosen) {
   CLI::App* c = app.add_subcommand("clone", "Train a policy to imitate demonstrations and write a run folder");
   CloneArguments& a = arguments_of(c, clone, chosen);
-  c->add_option("data", a.data, "File of demonstrations: HDF5 as robomimic and LIBERO write it, or .safetensors")
+  c->add_option("data", a.data,
+                "Demonstrations: an HDF5 file as robomimic and LIBERO write it, the folder of a LeRobot dataset, or "
+                ".safetensors")
       ->required()
       ->check(path_text());
   add_training(c, typed, a);

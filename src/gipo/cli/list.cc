@@ -156,8 +156,9 @@ gipo train --zoo LunarLander-v3 --set policy.hidden=[128,128] --name wider
 
 A task of the zoo is a preset: `configs/zoo/LunarLander-v3.toml` is `zoo/LunarLander-v3`. In Python,
 `gipo.train("zoo/LunarLander-v3", seed=1)` and `gipo.Trainer(config="zoo/LunarLander-v3")` use it; `gipo.zoo()` gives the
-table below. `scripts/setup.sh --box2d` installs what LunarLander and BipedalWalker need, and `scripts/setup.sh --metaworld`
-what Meta-World needs ([Meta-World](metaworld.md)).
+table below. `scripts/setup.sh --box2d` installs what LunarLander and BipedalWalker need (without a clone,
+[`pip install 'gipo[box2d]'`](python.md#install)), and `scripts/setup.sh --metaworld` what Meta-World needs
+([Meta-World](metaworld.md)).
 
 )");
   fmt::print(

@@ -43,6 +43,13 @@ ChosenConfig load_learning(const LearnArguments& a, const std::optional<RankPlac
   } else if (loaded.config.run.mode == RunMode::kLockstep) {
     throw Error(fmt::format("{}: run.mode = \"lockstep\" is not accepted by learn: wanted async", set->second));
   }
+  if (loaded.config.advantage.mode == AdvantageMode::kGroup) {
+    throw Error(
+        fmt::format("{}: advantage.mode = \"group\" is not accepted by learn: a group waits in its actor until it is "
+                    "whole, and one "
+                    "that leaves would lose it; wanted vtrace, gae or stored",
+                    origin_of(loaded.origins, "advantage.mode")));
+  }
   return config;
 }
 

@@ -60,6 +60,32 @@ void normalise(std::span<T> values) {
   for (T& v : values) v = normalised(v, mean, factor);
 }
 
+bool without_variance(std::span<const double> returns) {
+  return std::ranges::all_of(returns, [&](double r) { return r == returns.front(); });
+}
+
+void group_advantages(std::span<const double> returns, bool scale, std::span<double> advantage) {
+  GIPO_CHECK(returns.size() >= 2 && advantage.size() == returns.size());
+  if (without_variance(returns)) {  // rounding of the mean must not make a difference where there is none
+    std::ranges::fill(advantage, 0.0);
+    return;
+  }
+  const auto n = static_cast<double>(returns.size());
+  double mean = 0, squares = 0;
+  for (const double r : returns) mean += r / n;
+  for (const double r : returns) squares += (r - mean) * (r - mean);
+  const double divisor = scale ? std::sqrt(squares / (n - 1)) + kGroupEpsilon : 1;
+  std::ranges::transform(returns, advantage.begin(), [&](double r) { return (r - mean) / divisor; });
+}
+
+float discounted_returns(std::span<const float> reward, double gamma, float after, std::span<float> target) {
+  GIPO_CHECK(target.size() == reward.size());
+  for (std::size_t t = reward.size(); t-- > 0;) {
+    after = target[t] = reward[t] + static_cast<float>(gamma) * after;
+  }
+  return after;
+}
+
 #define GIPO_INSTANTIATE(T)                                                                              \
   template void gae<T>(const SegmentView<T>&, T, T, std::span<T>, std::span<T>);                         \
   template void vtrace<T>(const SegmentView<T>&, std::span<const T>, const VtraceOptions&, std::span<T>, \

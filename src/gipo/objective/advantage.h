@@ -30,4 +30,14 @@ void vtrace(const SegmentView<T>& segment, std::span<const T> log_ratio, const V
 template <class T>
 void normalise(std::span<T> values);
 
+// Of the episodes of a group: return minus the mean of all, over their standard deviation (of a sample) where `scale`, to
+// which kGroupEpsilon is added. Episodes with equal returns have advantages of 0.
+inline constexpr double kGroupEpsilon = 1e-6;
+void group_advantages(std::span<const double> returns, bool scale, std::span<double> advantage);
+// Whether they are all equal: the group says nothing of what is better.
+bool without_variance(std::span<const double> returns);
+
+// target_t = r_t + gamma target_{t+1}; `after` that of the step after the last, which the first one's is returned for.
+float discounted_returns(std::span<const float> reward, double gamma, float after, std::span<float> target);
+
 }  // namespace gipo

@@ -171,5 +171,46 @@ TEST(Advantage, NormaliseLeavesZerosOfAConstant) {
   EXPECT_FLOAT_EQ(small[0], 1);
 }
 
+TEST(Advantage, AGroupIsCentredAndScaledAsByHand) {
+  // Mean 0.25, deviation of a sample 0.5.
+  const std::vector<double> returns{0, 1, 0, 0};
+  std::vector<double> advantage(4);
+  group_advantages(returns, true, advantage);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(advantage[i], (returns[i] - 0.25) / (0.5 + 1e-6), 1e-15);
+  group_advantages(returns, false, advantage);
+  EXPECT_EQ(advantage, (std::vector<double>{-0.25, 0.75, -0.25, -0.25}));
+
+  RandomStream random(5);
+  std::vector<double> many(37), scaled(37);
+  for (double& r : many) r = 100 + 7 * random.normal();
+  group_advantages(many, true, scaled);
+  double sum = 0, squares = 0;
+  for (const double a : scaled) sum += a, squares += a * a;
+  EXPECT_NEAR(sum, 0, 1e-11);
+  EXPECT_NEAR(squares / 36, 1, 1e-5);
+}
+
+// The mean of equal numbers need not be that number.
+TEST(Advantage, AGroupOfEqualReturnsTeachesNothing) {
+  for (const double r : {0.0, 0.1, -3.7, 1e30}) {
+    const std::vector<double> returns(7, r);
+    std::vector<double> advantage(7, 1);
+    EXPECT_TRUE(without_variance(returns));
+    group_advantages(returns, true, advantage);
+    EXPECT_EQ(advantage, std::vector<double>(7, 0.0)) << r;
+  }
+  EXPECT_FALSE(without_variance(std::vector<double>{0, 0, 1e-300}));
+}
+
+TEST(Advantage, DiscountedReturnsGoOnFromPartToPart) {
+  const std::vector<float> reward{1, 2, 3};
+  std::vector<float> whole(3), parts(3);
+  discounted_returns(reward, 0.5, 0, whole);
+  EXPECT_EQ(whole, (std::vector<float>{2.75F, 3.5F, 3}));
+  const float after = discounted_returns(std::span(reward).subspan(1), 0.5, 0, std::span(parts).subspan(1));
+  discounted_returns(std::span(reward).first(1), 0.5, after, std::span(parts).first(1));
+  EXPECT_EQ(parts, whole);
+}
+
 }  // namespace
 }  // namespace gipo

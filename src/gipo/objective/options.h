@@ -28,11 +28,17 @@ inline constexpr auto kWords<RatioOf> = std::to_array<Word<RatioOf>>({{RatioOf::
                                                                       {RatioOf::kDimension, "dimension"},
                                                                       {RatioOf::kGroup, "group"}});
 
-enum class AdvantageMode { kVtrace, kGae, kStored };
+enum class AdvantageMode { kVtrace, kGae, kStored, kGroup };
 template <>
 inline constexpr auto kWords<AdvantageMode> = std::to_array<Word<AdvantageMode>>({{AdvantageMode::kVtrace, "vtrace"},
                                                                                   {AdvantageMode::kGae, "gae"},
-                                                                                  {AdvantageMode::kStored, "stored"}});
+                                                                                  {AdvantageMode::kStored, "stored"},
+                                                                                  {AdvantageMode::kGroup, "group"}});
+
+// Whether advantages are made at collection and kept with the data.
+inline bool made_at_collection(AdvantageMode mode) {
+  return mode == AdvantageMode::kStored || mode == AdvantageMode::kGroup;
+}
 
 }  // namespace gipo
 

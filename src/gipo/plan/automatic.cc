@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "gipo/env/bridge/bridge.h"
+#include "gipo/plan/plan.h"
 #include "gipo/plan/plan_task.h"
 #include "gipo/plan/presets.h"
 #include "gipo/plan/zoo.h"
@@ -21,7 +22,6 @@ constexpr double kLeast = 0.3, kMost = 100;  // scaled returns with which the ba
 constexpr std::int64_t kShortest = 200'000, kLongest = 500'000;
 constexpr double kEpisodes = 300;  // of the greatest length, in a run
 constexpr std::int64_t kReplay = 100'000;
-constexpr double kKept = 0.87;           // of a run's data, by the base
 constexpr std::size_t kMostInputs = 64;  // that networks of 64 x 64 read
 constexpr double kLongEpisode = 2000;
 
@@ -167,7 +167,7 @@ class Chooser {
     if (is_given("staleness.regime")) return;
     if (is_given("replay.capacity") || is_given("staleness.window")) {
       set("staleness.regime", std::string("custom"), "");
-    } else if (static_cast<double>(steps) * kKept > static_cast<double>(kReplay)) {
+    } else if (static_cast<double>(steps) * kStaleWindow > static_cast<double>(kReplay)) {
       set("staleness.regime", std::string("custom"), "");
       set("replay.capacity", kReplay, "in a long run the oldest data no longer helps");
     }

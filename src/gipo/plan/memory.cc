@@ -32,7 +32,8 @@ class Count {
                       count = fmt::format("env.count = {}", p_.envs_per_actor),
                       length = fmt::format("replay.segment_length = {}", p_.segment_length),
                       episodes = fmt::format("eval.episodes = {}", c.eval.episodes),
-                      processes = fmt::format("env.workers = {}", p_.workers);
+                      processes = fmt::format("env.workers = {}", p_.workers),
+                      group = fmt::format("advantage.group_size = {}", c.advantage.group_size);
     MemoryNeed need;
     need.parts = {
         {"program", resident_bytes() + kGrowth + kThread * threads(), {}},
@@ -40,7 +41,8 @@ class Count {
         {"learner", learner.held, {hidden, batch_size}},
         {"batches", batches(), {batch_size}},
         {"weights", snapshots() * weights(), {hidden}},
-        {"actors", actors(), {actors_option, count, length}},
+        {"actors", actors(),
+         in_open_group() > 0 ? std::vector{group, actors_option, count} : std::vector{actors_option, count, length}},
         {"environments", environments(), {actors_option, count, episodes}},
         {"workers", workers(), {processes, actors_option, count}},
         {"checkpoint", checkpoint(), {hidden}},
@@ -91,13 +93,21 @@ class Count {
 
   double segment() const { return Segment::bytes_needed(p_.segment_length, p_.transition()); }
 
+  // Segments of an environment that wait for the last episode of their group; one of each episode where its length is
+  // not known.
+  double in_open_group() const {
+    if (p_.config.advantage.mode != AdvantageMode::kGroup) return 0;
+    const double episode = static_cast<double>(p_.env.time_limit) / static_cast<double>(p_.segment_length);
+    return static_cast<double>(p_.config.advantage.group_size) * std::max(1.0, std::ceil(episode));
+  }
+
   double actors() const {
     const std::size_t rows = std::max(p_.envs_per_actor, p_.segment_length + 1);
     // Of every environment the open one, and those that are finished before the replay takes them.
     const double rounds =
         async() ? 1
                 : std::min(static_cast<double>(p_.rounds_between_drains()), static_cast<double>(p_.warmup) / envs());
-    const double held = 1 + std::max(1.0, std::ceil(rounds / longest()));
+    const double held = 1 + std::max(1.0, std::ceil(rounds / longest())) + in_open_group();
     return static_cast<double>(p_.actors) * policy_memory(p_.model, {rows}).held + envs() * held * segment() +
            policy_memory(p_.model, {static_cast<std::size_t>(evaluated())}).held;
   }
@@ -130,7 +140,7 @@ class Count {
   // Copies of what is small; the replay is read where it lies, but for what is evicted meanwhile.
   double checkpoint() const {
     double bytes = weights() + 1e6;
-    if (!async() && p_.env.saves_state) bytes += envs() * (segment() + p_.env.memory.each / 4);
+    if (!async() && p_.env.saves_state) bytes += envs() * ((1 + in_open_group()) * segment() + p_.env.memory.each / 4);
     if (p_.sampling == Sampling::kEpochs) bytes += 16.0 * static_cast<double>(p_.capacity);
     return bytes + std::min(replay(), static_cast<double>(ReplaySnapshot::kBytesKeptAtFirst));
   }

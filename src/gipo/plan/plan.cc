@@ -27,7 +27,7 @@ struct Preset {
   double env_steps_per_update;
   std::int64_t actors;
 };
-constexpr Preset kStale{0.87, 8, 2}, kFresh{0.0125, 128, 16};
+constexpr Preset kStale{kStaleWindow, 8, 2}, kFresh{0.0125, 128, 16};
 
 class Planner {
   // The place is that of the first of the keys which the user set: a default is never the mistake.
@@ -89,6 +89,7 @@ class Planner {
     set_name();
     set_sampling();
     check_memory();
+    check_groups();
     set_actors();
     if (plan_.clones()) {
       set_clone();
@@ -175,7 +176,7 @@ class Planner {
       refuse({"replay.sampling"},
              "replay.sampling = \"epochs\" is not accepted: it goes with staleness.regime = \"on_policy\"");
     }
-    if (sampling != Sampling::kSegments && c_.advantage.mode != AdvantageMode::kStored) {
+    if (sampling != Sampling::kSegments && !made_at_collection(c_.advantage.mode)) {
       refuse({"advantage.mode", "replay.sampling", "staleness.regime"},
              fmt::format("advantage.mode = \"{}\" is not accepted with single steps (replay.sampling "
                          "= \"{}\"): wanted stored",
@@ -273,6 +274,34 @@ class Planner {
                          "segments",
                          word, word_of(plan_.sampling)));
     }
+  }
+
+  // A default is never refused, so that a file may be read with another mode.
+  void check_groups() const {
+    const bool groups = c_.advantage.mode == AdvantageMode::kGroup;
+    const auto refuse_if = [&](bool refused, const char* key, const std::string& value, const std::string& why) {
+      if (!refused) return;
+      refuse({key, "advantage.mode"}, fmt::format("{} = {} is not accepted with advantage.mode = \"{}\": {}", key,
+                                                  value, word_of(c_.advantage.mode), why));
+    };
+    const AdvantageOptions& o = c_.advantage;
+    const AdvantageOptions usual;
+    if (!groups) {
+      const std::string why = "only advantage.mode = \"group\" has groups";
+      refuse_if(o.group_size != usual.group_size, "advantage.group_size", fmt::format("{}", o.group_size), why);
+      return refuse_if(o.filter_groups, "advantage.filter_groups", "true", why);
+    }
+    const std::string unread = "an advantage of a group is made of returns alone; leave it out";
+    refuse_if(o.lambda != usual.lambda, "advantage.lambda", fmt::format("{}", o.lambda), unread);
+    refuse_if(o.rho_bar != usual.rho_bar, "advantage.rho_bar", fmt::format("{}", o.rho_bar), unread);
+    refuse_if(o.c_bar != usual.c_bar, "advantage.c_bar", fmt::format("{}", o.c_bar), unread);
+    refuse_if(c_.env.normalise_rewards, "env.normalise_rewards", "true",
+              "the returns of a group would be of different scales");
+    refuse_if(c_.staleness.regime == Regime::kOnPolicy, "staleness.regime", "\"on_policy\"",
+              "a rollout ends before its groups do");
+    // A task of a Python package without one here has one of its own.
+    refuse_if(plan_.env.time_limit == 0 && !is_bridged(c_.env.id), "env.id", fmt::format("\"{}\"", c_.env.id),
+              "it has no time limit, and a group ends with its last episode; set env.time_limit");
   }
 
   void set_actors() {
@@ -439,11 +468,11 @@ class Planner {
     const bool fits = regime == Regime::kCustom || (regime == Regime::kFresh && fraction < 0.1) ||
                       (regime == Regime::kStale && std::abs(fraction - kStale.window_fraction) < 0.01);
     if (!fits) {
-      refuse(
-          {"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
-          fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
-                      "numbers give {:.4g} of {}: leave one out, or set staleness.regime = \"custom\"",
-                      word_of(regime), regime == Regime::kFresh ? "under 0.1" : "0.87", fraction, c_.learner.updates));
+      refuse({"staleness.regime", "staleness.window", "replay.capacity", "staleness.env_steps_per_update"},
+             fmt::format("staleness.regime = \"{}\" keeps data for {} of all updates, but the dial's "
+                         "numbers give {:.4g} of {}: leave one out, or set staleness.regime = \"custom\"",
+                         word_of(regime), regime == Regime::kFresh ? "under 0.1" : fmt::format("{}", kStaleWindow),
+                         fraction, c_.learner.updates));
     }
   }
 
@@ -504,7 +533,7 @@ std::int64_t Plan::updates_for(std::int64_t env_steps) const {
 TransitionSpec Plan::transition() const {
   return {env.fields.empty() ? plain_fields(env.observation_size) : env.fields,
           env.action.dims(),
-          clones() || config.advantage.mode == AdvantageMode::kStored,
+          clones() || made_at_collection(config.advantage.mode),
           model.state_size(),
           model.distribution.choices,
           model.has_memory() ? static_cast<std::size_t>(config.policy.burn_in) : 0,
@@ -527,6 +556,11 @@ std::int64_t Plan::rounds_between_drains() const {
 
 LearnerSetup Plan::learner_setup() const {
   LearnerSetup setup{model, config.learner, config.surrogate, config.advantage, t_old, window};
+  if (config.advantage.mode == AdvantageMode::kGroup) {
+    // What actors have made of a group is what is learned from.
+    setup.advantage.mode = AdvantageMode::kStored;
+    setup.advantage.normalise = false;
+  }
   if (!clones()) return setup;
   // The weight 1 on advantages of 1: the gradient is that of the mean log-likelihood, in every backend.
   setup.surrogate = {};

@@ -11,6 +11,9 @@
 
 namespace gipo {
 
+// For how much of all updates the regime "stale" keeps data.
+inline constexpr double kStaleWindow = 0.87;
+
 // A run's config with all that follows from it: the dial, the task, the networks. Made before anything is created, so
 // that every mistake is found first.
 struct Plan {

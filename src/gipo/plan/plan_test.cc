@@ -66,6 +66,26 @@ TEST(Plan, NormalisedRewardsHaveNoOtherScale) {
   EXPECT_TRUE(plan_of({"env.normalise_rewards=true"}).config.env.normalise_rewards);
 }
 
+TEST(Plan, GroupsAreMadeOfReturnsAlone) {
+  const std::string mode = "advantage.mode=group", named = "advantage.mode = \"group\"";
+  const Plan plan =
+      plan_of({mode, "advantage.group_size=5", "advantage.filter_groups=true", "replay.sampling=transitions"});
+  EXPECT_TRUE(plan.transition().stored);
+  EXPECT_EQ(plan.learner_setup().advantage.mode, AdvantageMode::kStored);
+  EXPECT_FALSE(plan.learner_setup().advantage.normalise) << "the group has done that";
+  for (const auto& [setting, text] : std::vector<std::pair<std::string, std::string>>{
+           {"advantage.lambda=0.9", "advantage.lambda = 0.9"},
+           {"advantage.rho_bar=2", "advantage.rho_bar = 2"},
+           {"advantage.c_bar=2", "advantage.c_bar = 2"},
+           {"env.normalise_rewards=true", "env.normalise_rewards = true"},
+           {"staleness.regime=on_policy", "staleness.regime = \"on_policy\""}}) {
+    EXPECT_TRUE(refused({mode, setting}, {"--set: ", text, named}));
+  }
+  EXPECT_TRUE(refused({"advantage.group_size=4"}, {"advantage.group_size = 4", "advantage.mode = \"vtrace\""}));
+  EXPECT_TRUE(refused({"advantage.filter_groups=true"}, {"advantage.filter_groups = true", "only advantage.mode"}));
+  EXPECT_TRUE(refused({mode, "advantage.group_size=1"}, {"advantage.group_size"}));
+}
+
 TEST(Plan, ACentreIsAnAverageOverSomeUpdates) {
   const std::string centre = "surrogate.centre=proximal";
   plan_of({centre, "learner.proximal_updates=1.5"});

@@ -119,6 +119,7 @@ void check_plan(const Plan& plan) {
             "policy.distribution = \"binned\" of several action dimensions", "gaussian");
   refuse_if(distribution.dims() > 1 && c.surrogate.ratio != RatioOf::kJoint,
             fmt::format("surrogate.ratio = \"{}\"", word_of(c.surrogate.ratio)), "joint");
+  refuse_if(c.advantage.mode == AdvantageMode::kGroup, "advantage.mode = \"group\"", "vtrace, gae or stored");
   refuse_if(plan.clones(), fmt::format("clone.data = \"{}\"", c.clone.data), "none");
   refuse_if(c.learner.backend != "cpu", fmt::format("learner.backend = \"{}\"", c.learner.backend),
             "cpu, whose results it has");

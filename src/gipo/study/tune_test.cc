@@ -18,9 +18,7 @@ namespace fs = std::filesystem;
 
 class TunedSuites : public testing::Test {
  protected:
-  void SetUp() override {
-    write_file_atomic(folder_ + "/base.toml", "[learner]\nupdates = 300\n");
-  }
+  void SetUp() override { write_file_atomic(folder_ + "/base.toml", "[learner]\nupdates = 300\n"); }
 
   Tuning parse(const std::string& text, const SuiteChoice& choice = {}) const {
     return parse_tuning(text, "s.toml", folder_, folder_ + "/out", choice);

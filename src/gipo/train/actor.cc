@@ -50,16 +50,15 @@ Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>>
       recent_(context_columns(spec_.transition), rows_of_contexts(spec_)),
       contexts_(context_columns(spec_.transition), rows_of_contexts(spec_)),
       stacked_(stacked_columns(spec_.transition), {0, spec_.segment_length + 1 + spec_.transition.context(), 0}) {
-  std::uint64_t seed = spec_.seed;
-  if (spec_.incarnation > 0) seed = derive_seed(seed, "incarnation", spec_.incarnation);
   std::size_t number = spec_.first_env;
   if (envs.empty()) {
-    envs = make_envs(spec_.env, spec_.env_settings, spec_.env_options, {spec_.envs, spec_.workers, true, stop, number});
+    envs = make_envs(spec_.env, spec_.env_settings, spec_.env_options,
+                     {spec_.envs, spec_.workers, !in_groups(), stop, number});
   }
   for (std::unique_ptr<Env>& env : envs) {
-    slots_.push_back({std::move(env), RandomStream::derive(seed, "action", number),
+    slots_.push_back({std::move(env), RandomStream::derive(spec_.own_seed(), "action", number++),
                       Segment(spec_.segment_length, spec_.transition)});
-    slots_.back().env->reset(derive_seed(seed, "env", number++));
+    reset(slots_.back(), true);
   }
   GIPO_CHECK(spec_.first_episode.empty() || spec_.first_episode.size() == slots_.size());
   for (std::size_t i = 0; i < spec_.first_episode.size(); ++i) slots_[i].episode_number = spec_.first_episode[i];
@@ -68,10 +67,14 @@ Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>>
 
 void Actor::look() {
   looked_ = true;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    observer_.observe(*slots_[i].env, i);
-    if (!observer_.finite(i)) drop_segment(i, kBadStart);
-  }
+  for (std::size_t i = 0; i < slots_.size(); ++i) look_at_start(i);
+}
+
+void Actor::reset(Slot& slot, bool first) {
+  if (!in_groups() && !first) return slot.env->reset();
+  const std::uint64_t seed = derive_seed(spec_.own_seed(), "env", number_of(slot));
+  const auto group = static_cast<std::uint64_t>(slot.group.number);
+  slot.env->reset(in_groups() ? derive_seed(seed, "group", group) : seed);
 }
 
 std::size_t Actor::number_of(const Slot& slot) const {
@@ -92,6 +95,10 @@ void Actor::begin_step(const Weights& weights) {
 void Actor::finish_step(const Weights& weights, std::int64_t env_steps) {
   try {
     for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, weights, env_steps);
+    // After all were told to begin: environments in other processes do so at the same time.
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (std::exchange(slots_[i].begun, false)) look_at_start(i);
+    }
   } catch (const Interrupted&) {
     close_ended(weights);  // each episode that is in the log has its segments in the replay
     throw;
@@ -164,7 +171,16 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
   report_.episodes.push_back({number_of(slot), slot.episode_number++, slot.episode_return, slot.episode_length,
                               env_steps + static_cast<std::int64_t>(spec_.envs_of_run), weights.version,
                               result.terminated, slot.success});
+  if (in_groups()) {
+    slot.group.returns.push_back(slot.episode_return * spec_.env_settings.reward_scale);
+    if (whole(slot.group)) ++slot.group.number;
+  }
   begin_episode(i);
+  slot.begun = true;
+}
+
+void Actor::look_at_start(std::size_t i) {
+  observer_.observe(*slots_[i].env, i);
   if (!observer_.finite(i)) drop_segment(i, kBadStart);
 }
 
@@ -236,8 +252,7 @@ void Actor::begin_episode(std::size_t i) {
   slot.episode_return = slot.discounted = 0;
   slot.success = {};
   slot.episode_length = 0;
-  slot.env->reset();
-  observer_.observe(*slot.env, i);
+  reset(slot);
 }
 
 void Actor::drop_segment(std::size_t i, Fault why) {
@@ -250,10 +265,14 @@ void Actor::drop_segment(std::size_t i, Fault why) {
     if (why.name != kWorkerDied && ++slot.faults >= kMostFaults) {
       throw RunError(fmt::format("{}: {} times in a row without one whole segment", text, slot.faults));
     }
-    // The segment that just ended with the episode before is whole: only an open one is dropped.
-    if (!slot.open.terminated && !slot.open.truncated) slot.open.clear();
+    // What just ended with the episode before is whole: only an open segment is dropped, or an open group. Another group
+    // has another start: this one may be at fault.
+    const bool open = in_groups() ? !whole(slot.group) : !slot.open.terminated && !slot.open.truncated;
+    if (open) slot.open.clear(), slot.group.clear();
+    ++slot.group.number;
     ++slot.episode_number;
     begin_episode(i);
+    observer_.observe(*slot.env, i);
     why = kBadStart;
   } while (!observer_.finite(i));
 }
@@ -284,13 +303,39 @@ void Actor::close(Slot& slot, const Weights& weights) {
     report_.rejections.add(
         "segment_not_finite",
         fmt::format("a segment of environment {} held a log-prob or value that is not finite", s.actor));
-    return s.clear();
+  } else {
+    if (spare_.empty()) spare_.emplace_back(spec_.segment_length, spec_.transition);
+    if (in_groups()) {
+      slot.group.add(std::move(s));
+    } else {
+      report_.segments.push_back(std::move(s));
+    }
+    s = std::move(spare_.back());
+    spare_.pop_back();
   }
-  if (spare_.empty()) spare_.emplace_back(spec_.segment_length, spec_.transition);
-  report_.segments.push_back(std::move(s));
-  s = std::move(spare_.back());
-  spare_.pop_back();
   s.clear();
+  if (!in_groups()) return;
+  // Not known yet, and saved: what was there before must not be seen.
+  std::ranges::fill(s.advantage(), 0.0F);
+  std::ranges::fill(s.target(), 0.0F);
+  if (whole(slot.group)) finish_group(slot);
+}
+
+void Actor::finish_group(Slot& slot) {
+  OpenGroup& group = slot.group;
+  const bool flat = without_variance(group.returns), dropped = flat && spec_.advantage.filter_groups;
+  report_.groups.add({1, flat ? 1U : 0U});
+  if (!dropped) group.make_advantages(spec_.advantage);
+  for (Segment& s : group.segments) {
+    if (!dropped && s.finite()) {
+      report_.segments.push_back(std::move(s));
+    } else if (!dropped) {
+      report_.rejections.add(
+          "segment_not_finite",
+          fmt::format("a segment of environment {} had an advantage or a return that is not finite", s.actor));
+    }
+  }
+  group.clear();
 }
 
 void Actor::make_advantages(Segment& s, const Weights& weights) {
@@ -359,6 +404,7 @@ void Actor::reuse_report() {
   report_.segments.clear();
   report_.episodes.clear();
   report_.rejections.clear();
+  report_.groups = {};
   report_.steps = 0;
 }
 
@@ -379,6 +425,7 @@ void Actor::save(ByteWriter& out) const {
     out.value(slot.episode_number);
     out.value(slot.sequence);
     out.value(slot.faults);
+    if (in_groups()) slot.group.save(out);
   }
   if (!state_.empty()) out.array(state_);
   if (spec_.transition.context() > 0) save_contexts(out);
@@ -397,6 +444,10 @@ void Actor::load(ByteReader& in) {
     slot.episode_number = in.value<std::int64_t>();
     slot.sequence = in.value<std::uint64_t>();
     slot.faults = in.value<std::int64_t>();
+    if (in_groups()) {
+      const auto size = static_cast<std::size_t>(spec_.advantage.group_size);
+      slot.group.load(in, size, spec_.segment_length, spec_.transition);
+    }
     if (!can_go_on(slot)) throw Error("saved actor: an environment or its open segment cannot be gone on with");
   }
   if (!state_.empty()) in.array_into(std::span(state_));

@@ -10,6 +10,7 @@
 #include "gipo/train/actor_report.h"
 #include "gipo/train/actor_spec.h"
 #include "gipo/train/observer.h"
+#include "gipo/train/open_group.h"
 
 namespace gipo {
 
@@ -59,9 +60,18 @@ class Actor {
     std::int64_t faults = 0;  // in a row, without a whole segment between them
     std::size_t recent = 0;   // observations of this episode in recent_
     std::size_t context = 0;  // of the open segment, in contexts_
+    OpenGroup group = {};     // where advantages are made in groups
+    bool begun = false;       // an episode in this step, whose first observation was not looked at yet
   };
-  // Drops the open segment of an environment that gave what no learner may see, and begins a new episode. Throws
-  // RunError, naming the environment, when it keeps doing so.
+  bool in_groups() const { return spec_.advantage.mode == AdvantageMode::kGroup; }
+  bool whole(const OpenGroup& group) const {
+    return in_groups() && group.returns.size() == static_cast<std::size_t>(spec_.advantage.group_size);
+  }
+  // The next episode. In groups its start follows from the group's number, so that all of a group have the same one.
+  void reset(Slot& slot, bool first = false);
+  void finish_group(Slot& slot);
+  // Drops the open segment of an environment that gave what no learner may see, or its open group, and begins a new
+  // episode. Throws RunError, naming the environment, when it keeps doing so.
   void drop_segment(std::size_t i, Fault why);
   bool can_go_on(const Slot& slot) const;
   void choose_actions(const Weights& weights);
@@ -69,6 +79,7 @@ class Actor {
   void close_ended(const Weights& weights);
   // The first observations; those of other processes may take their time.
   void look();
+  void look_at_start(std::size_t i);
   void close(Slot& slot, const Weights& weights);
   // What the open segment of environment i begins with: the context, and the state of before.
   void begin_segment(std::size_t i);

@@ -4,6 +4,10 @@
 
 namespace gipo {
 
+std::uint64_t ActorSpec::own_seed() const {
+  return incarnation > 0 ? derive_seed(seed, "incarnation", incarnation) : seed;
+}
+
 ActorSpec actor_spec(const Plan& plan, std::size_t index, std::uint64_t incarnation) {
   ActorSpec spec;
   spec.env = plan.env;

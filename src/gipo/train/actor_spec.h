@@ -32,6 +32,8 @@ struct ActorSpec {
   // Each has random streams of its own. Of two actors with the same environments the later one has the greater.
   std::uint64_t incarnation = 0;
   std::vector<std::int64_t> first_episode = {};  // [envs] number of the next episode of each; empty: 0
+
+  std::uint64_t own_seed() const;  // of this incarnation
 };
 
 // Of actor `index` of a run.

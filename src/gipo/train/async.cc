@@ -70,13 +70,16 @@ void start_thread(std::vector<std::jthread>& threads, std::size_t wanted, F&& wo
   }
 }
 
-void prepare_batches(std::int64_t next, ReplayBuffer& replay, Intake& intake, Shared& shared) {
+// why_empty: the text of an error, or nothing where the run may go on waiting for data.
+template <class F>
+void prepare_batches(std::int64_t next, ReplayBuffer& replay, Shared& shared, F&& why_empty) {
   for (; shared.pacer.wait_to_update(next); ++next) {
     const std::optional<Batch*> batch = shared.free_batches.pop();
     if (!batch) return;
-    if (!replay.sample(**batch)) {
-      const auto held = intake.hold();
-      throw RunError("the replay is empty after the warm-up: " + in_words(intake.arrived().rejections));
+    while (!replay.sample(**batch)) {
+      const std::int64_t env_steps = shared.pacer.env_steps();
+      if (const std::optional<std::string> why = why_empty(env_steps)) throw RunError(*why);
+      if (!shared.pacer.wait_for(env_steps + 1)) return;
     }
     if (!shared.ready_batches.push(*batch)) return;
   }
@@ -117,7 +120,13 @@ void Trainer::run_async() {
       start_thread(threads, wanted,
                    [&] { shared.guard([&] { gipo::collect(*actor, store_, intake_, shared.pacer, actors_stop_); }); });
     }
-    start_thread(threads, wanted, [&] { shared.guard([&] { prepare_batches(first, replay_, intake_, shared); }); });
+    const auto empty = [this](std::int64_t env_steps) -> std::optional<std::string> {
+      if (may_wait_for_groups(env_steps)) return std::nullopt;
+      const auto held = intake_.hold();
+      return why_empty(env_steps, intake_.arrived());
+    };
+    start_thread(threads, wanted,
+                 [&, empty] { shared.guard([&] { prepare_batches(first, replay_, shared, empty); }); });
     start_thread(threads, wanted, [&] {
       shared.guard([&] {
         while (std::optional<Shared::Examination> e = shared.evaluations.pop()) {

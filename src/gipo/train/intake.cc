@@ -21,6 +21,7 @@ bool Intake::take_new(const ActorReport& report) {
   }
   arrived_.episodes.insert(arrived_.episodes.end(), report.episodes.begin(), report.episodes.end());
   arrived_.rejections.add(report.rejections);
+  arrived_.groups.add(report.groups);
   return true;
 }
 

@@ -34,6 +34,7 @@ class Intake : public ReportSink {
   struct Arrived {
     std::vector<Episode> episodes;  // in the order of the reports; the trainer empties it
     Rejections rejections;          // of the whole run
+    GroupCounts groups;             // likewise
   };
   // While this is held nothing arrives: a checkpoint has each segment with the line of its episode, or neither.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }

@@ -54,6 +54,14 @@ bool Pacer::wait_to_update(std::int64_t update) {
   return !stopped_;
 }
 
+bool Pacer::wait_for(std::int64_t env_steps) {
+  std::unique_lock lock(mutex_);
+  wanted_ = env_steps;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return stopped_ || finished_ >= env_steps; });
+  return !stopped_;
+}
+
 void Pacer::updated(std::int64_t updates_done) {
   {
     const std::lock_guard lock(mutex_);

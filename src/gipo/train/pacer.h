@@ -33,13 +33,15 @@ class Pacer : public StepLease {
   void end(std::int64_t leased, std::int64_t taken) override;
   // Before update u; false once stopped. Finished steps are what counts here.
   bool wait_to_update(std::int64_t update);
+  // Until that many steps are finished, which actors may take whatever is due; false once stopped.
+  bool wait_for(std::int64_t env_steps);
   void updated(std::int64_t updates_done);
   void stop();
 
   std::int64_t env_steps() const;  // finished
 
  private:
-  bool may_begin() const { return free_ || begun_ < due_(updates_) + slack_; }
+  bool may_begin() const { return free_ || begun_ < due_(updates_) + slack_ || begun_ < wanted_; }
 
   const std::function<std::int64_t(std::int64_t)> due_;
   const std::int64_t slack_;
@@ -47,6 +49,7 @@ class Pacer : public StepLease {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t begun_ = 0, finished_ = 0, updates_ = 0;
+  std::int64_t wanted_ = 0;  // steps that are waited for beyond those that are due
   bool stopped_ = false;
 };
 

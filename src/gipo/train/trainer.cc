@@ -104,8 +104,9 @@ void Trainer::make_actors(std::uint64_t incarnation, const std::vector<std::int6
   }
   std::vector<std::unique_ptr<Env>> all;
   if (plan_.shared_workers) {
-    all = make_envs(plan_.env, plan_.config.env, plan_.config.env_options,
-                    {plan_.envs(), plan_.workers, true, &actors_stop_, 0});
+    all = make_envs(
+        plan_.env, plan_.config.env, plan_.config.env_options,
+        {plan_.envs(), plan_.workers, plan_.config.advantage.mode != AdvantageMode::kGroup, &actors_stop_, 0});
   }
   actors_.clear();
   for (ActorSpec& spec : specs) {
@@ -215,11 +216,27 @@ bool Trainer::next_batch(Batch& batch) {
     return true;
   }
   if (!collect(plan_.env_steps_due(learner_->version()))) return false;
-  if (!plan_.on_policy()) set_scales();
-  if (!replay_.sample(batch)) {
-    throw RunError(fmt::format("the replay is empty after {} env steps: {}", env_steps_, in_words(rejections_)));
+  // One round at a time, so that an interruption changes nothing.
+  while (replay_.size() == 0 && may_wait_for_groups(env_steps_)) {
+    if (!collect(env_steps_ + 1)) return false;
   }
+  if (!plan_.on_policy()) set_scales();
+  if (!replay_.sample(batch)) throw RunError(why_empty(env_steps_, intake_.arrived()));
   return true;
+}
+
+bool Trainer::may_wait_for_groups(std::int64_t env_steps) const {
+  return plan_.config.advantage.mode == AdvantageMode::kGroup && env_steps < plan_.total_env_steps();
+}
+
+std::string Trainer::why_empty(std::int64_t env_steps, const Intake::Arrived& arrived) const {
+  const std::string text = fmt::format("the replay is empty after {} env steps: ", env_steps);
+  if (plan_.config.advantage.mode != AdvantageMode::kGroup) return text + in_words(arrived.rejections);
+  return text + fmt::format(
+                    "as many as the whole run has, and {} groups of advantage.group_size = {} episodes were finished, "
+                    "{} of them without variance; {} segments were rejected",
+                    arrived.groups.all, plan_.config.advantage.group_size, arrived.groups.without_variance,
+                    arrived.rejections.count);
 }
 
 // From all that the replay was ever given.
@@ -365,6 +382,10 @@ void Trainer::append_collection(const UpdateStats& stats) {
   figures_.insert(figures_.end(), {{"replay_size", static_cast<double>(replay_.size())},
                                    {"skipped_updates", static_cast<double>(learner_->skipped_updates())},
                                    {"rejected_segments", static_cast<double>(rejections_.count)}});
+  if (plan_.config.advantage.mode == AdvantageMode::kGroup) {
+    figures_.insert(figures_.end(), {{"groups", static_cast<double>(groups_.all)},
+                                     {"groups_without_variance", static_cast<double>(groups_.without_variance)}});
+  }
 }
 
 void Trainer::show_progress(double gap_mean, const Figures* figures) {
@@ -386,6 +407,7 @@ void Trainer::show_progress(double gap_mean, const Figures* figures) {
 
 void Trainer::take_arrived() {
   rejections_ = intake_.arrived().rejections;
+  groups_ = intake_.arrived().groups;
   std::vector<Episode>& episodes = intake_.arrived().episodes;
   for (const Episode& e : episodes) {
     folder_.episode(e);

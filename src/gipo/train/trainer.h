@@ -89,6 +89,9 @@ class Trainer {
   void run_lockstep();
   void set_scales();
   bool next_batch(Batch& batch);
+  // Whether the first group to enter the replay may still come: updates wait for it, but no longer than the run.
+  bool may_wait_for_groups(std::int64_t env_steps) const;
+  std::string why_empty(std::int64_t env_steps, const Intake::Arrived& arrived) const;
   bool collect(std::int64_t due);
   bool collect_rounds(const Weights& weights, std::int64_t rounds, bool last);
   void step_apart(const Weights& weights, std::int64_t rounds, bool last);
@@ -153,6 +156,7 @@ class Trainer {
   std::vector<std::int64_t> next_episode_;  // [envs] as logged
   std::int64_t last_evaluation_ = 0;        // the update of the last one logged
   Rejections rejections_;                   // as arrived
+  GroupCounts groups_;                      // likewise
   std::uint64_t rejected_told_ = 0;
   std::vector<Episode> untold_;  // for the hook
   std::vector<double> recent_;   // returns of the last 100 episodes, a ring

@@ -1,6 +1,7 @@
 // What a checkpoint holds of a run, and how a run takes it up again. docs/checkpoints.md describes every file.
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -97,6 +98,9 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
                   {"updates_per_rollout", plan_.updates_per_rollout}}},
                 {"best", best_ ? to_json(*best_) : Json(nullptr)},
                 {"logs", positions}};
+  if (plan_.config.advantage.mode == AdvantageMode::kGroup) {
+    state["groups"] = {groups_.all, groups_.without_variance};
+  }
   if (hooks_.demonstrations) state["demonstrations"] = hooks_.demonstrations->fingerprint();
   checkpoint.files["state.json"] = state.dump(2) + "\n";
   return checkpoint;
@@ -125,6 +129,10 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     incarnation_ = static_cast<std::uint64_t>(read_whole(state, "incarnation", 0, kMostCount)) + 1;
     rejections_.by_name = state.value("faults", FaultCounts());
     intake_.arrived().rejections = rejections_;
+    if (plan_.config.advantage.mode == AdvantageMode::kGroup) {
+      const auto groups = state.at("groups").get<std::array<std::uint64_t, 2>>();
+      intake_.arrived().groups = groups_ = {groups[0], groups[1]};
+    }
     eval_faults_ = state.value("eval_faults", FaultCounts());
     recent_.clear();
     for (const nlohmann::json& r : state.at("recent_returns")) {
