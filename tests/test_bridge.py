@@ -63,6 +63,21 @@ def test_number_of_workers_and_threads_cannot_be_seen(gipo, task):
     assert trained(gipo, "d", options | {"run.threads": 2}) == first
 
 
+def test_groups_of_a_task_with_a_limit_of_its_own_async_killed_and_resumed(gipo):
+    options = {"env.id": "gymnasium:CartPole-v1", "advantage.mode": "group", "advantage.group_size": 4, "run.mode": "async",
+               "learner.updates": 1000, "checkpoint.every_updates": 20}  # fmt: skip
+    process = start(gipo, "killed", options)
+    run = Path(gipo.folder, "runs", "killed")
+    wait_for(lambda: (run / "checkpoints/LATEST").exists(), HANG, "no checkpoint")
+    process.kill()
+    process.wait()
+    done = gipo("resume", run, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert summary(run)["ended"] == "finished"
+    groups = [line["groups"] for line in json_lines(run / "metrics.jsonl")]
+    assert groups == sorted(groups) and groups[-1] > 0
+
+
 @pytest.mark.parametrize("workers", [{}, {"env.workers": 2}])
 def test_episodes_of_a_group_begin_with_the_same_seed(gipo, tmp_path, workers):
     starts = tmp_path / "starts"

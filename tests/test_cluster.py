@@ -283,6 +283,8 @@ def test_bad_input_is_said_on_the_side_that_can_act(cluster, gipo):
         ended = gipo("learn", "classic/stale", "--listen", address)
         assert ended.returncode == 2 and "--listen" in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
     assert gipo("learn", "classic/stale", "--set", "run.mode=lockstep", "--listen", "127.0.0.1:0").returncode == 2
+    refused = gipo("learn", "classic/stale", "--set", "advantage.mode=group", "--listen", "127.0.0.1:0")
+    assert refused.returncode == 2 and 'advantage.mode = "group" is not accepted by learn' in refused.stderr
     assert gipo.entries() == []
     ended = gipo("actor", "127.0.0.1:1", "--wait", "0.5")
     assert ended.returncode == 1 and "127.0.0.1:1 does not answer" in ended.stderr

@@ -107,7 +107,7 @@ def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, tmp_path):  # 
     examined = gipo("doctor", cluster.run())
     assert examined.returncode == 0, examined.stdout
     # The same updates without faults.
-    last = min(returns(cluster.run())[-1][0], int(SECONDS * 300))
+    last = min(returns(cluster.run())[-1][0], int(SECONDS * 100))
     options |= {"learner.updates": last}
     undisturbed = gipo("train", "classic/stale", "--name", "undisturbed", "--quiet", "--set", "run.mode=async",
                        *settings(SMALL | options))

@@ -100,7 +100,7 @@ class SlowWire:
                 while True:
                     due, data = await queue.get()
                     await asyncio.sleep(max(0.0, due - time.monotonic()))
-                    if data is None:
+                    if data is None or sink.is_closing():  # torn
                         sink.close()
                         return
                     sink.write(data)

@@ -54,7 +54,7 @@ def test_what_lerobot_wrote_is_read(tmp_path, name):
 def test_robot_tasks_take_tokens_and_smaller_images(tmp_path):
     fields = {"image": ("uint8", [32, 32, 3]), "instruction": ("int32", [40])}
     read = converted(unpacked("v30_video", tmp_path), fields, dims=14, choices=[256] * 14, chunk=2, action_bins=256, instruction_tokens=40)
-    assert read["obs/image"].shape == (15, 32, 32, 3)
+    assert read["obs/image"].shape == (sum(LENGTHS), 32, 32, 3)
     assert read["obs/instruction"][5][1:16].tolist() == [3 + byte for byte in TASKS[1].encode()]
     assert read["action"].min() >= 0 and read["action"].max() <= 255 and (read["action"] == read["action"].round()).all()
 
@@ -82,8 +82,8 @@ VIDEO = "videos/observation.images.image/chunk-000/file-000.mp4"
     ("v21_image", lambda d: (d / "meta/info.json").write_text("{"), "meta/info.json: "),
     ("v21_image", lambda d: change_info(d, codebase_version="v2.0"), 'codebase_version = "v2.0": wanted v2.1 or v3.0'),
     ("v30_image", lambda d: change_info(d, features={}), "it has no action; its features are none"),
-    ("v21_image", lambda d: (d / V21).unlink(), "total_episodes = 3, but there are 2 episodes in data"),
-    ("v30_image", lambda d: change_info(d, total_frames=16), "total_frames = 16, but there are 15 steps in data"),
+    ("v21_image", lambda d: (d / V21).unlink(), "total_episodes = 6, but there are 5 episodes in data"),
+    ("v30_image", lambda d: change_info(d, total_frames=28), "total_frames = 28, but there are 27 steps in data"),
     ("v30_image", lambda d: cut(d / V30), V30),
     ("v30_image", lambda d: shutil.rmtree(d / "data"), "there are 0 episodes in data"),
     ("v30_image", lambda d: parquet.write_table(parquet.read_table(d / V30).drop(["action"]), d / V30), f"{V30}: it has no column action"),

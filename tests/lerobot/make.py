@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-LENGTHS, TASKS = (5, 3, 7), ("put it there", "open the drawer")
+LENGTHS, TASKS = (5, 3, 7, 4, 6, 2), ("put it there", "open the drawer")
 
 
 def image(episode, step):
     """Tells episode, step and all four corners apart, after compression too."""
     pixels = np.zeros((64, 96, 3), np.uint8)
-    pixels[..., 0], pixels[:, :48, 1], pixels[:32, :, 2] = 20 * step, 80 * episode, 200
+    pixels[..., 0], pixels[:, :48, 1], pixels[:32, :, 2] = 20 * step, 40 * episode, 200
     return pixels
 
 
@@ -34,6 +34,8 @@ def main(target, kind):
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "dataset")
         dataset = LeRobotDataset.create("tests/small", 10, features, root=root, use_videos=kind == "video")
+        if kind == "video" and hasattr(dataset.meta, "update_chunk_settings"):  # version 3.0: several files
+            dataset.meta.update_chunk_settings(data_files_size_in_mb=0.001, video_files_size_in_mb=0.0025)
         apart = "task" in inspect.signature(dataset.add_frame).parameters
         for episode, length in enumerate(LENGTHS):
             for step in range(length):

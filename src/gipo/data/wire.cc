@@ -33,24 +33,10 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 
 // What is both copied and summed up goes through the nearest cache once: large segments are slowed by memory.
 constexpr std::size_t kPiece = 1 << 14;
-template <class Copy>
-void in_pieces(std::string_view bytes, std::uint32_t& crc, const Copy& copy) {
-  while (!bytes.empty()) {
-    const std::string_view piece = bytes.substr(0, kPiece);
-    crc = crc32c(piece, crc);
-    copy(piece);
-    bytes.remove_prefix(piece.size());
-  }
-}
 
-Head read_head(std::string_view message, const Segment& segment) {
-  const auto refuse = [](const std::string& why) { throw Error("message with a segment: " + why); };
-  Head head;
-  if (message.size() < sizeof head + sizeof(std::uint32_t)) {
-    refuse(
-        fmt::format("cut short: {} bytes, the shortest has {}", message.size(), sizeof head + sizeof(std::uint32_t)));
-  }
-  std::memcpy(&head, message.data(), sizeof head);
+[[noreturn]] void refuse(const std::string& why) { throw Error("message with a segment: " + why); }
+
+void check_head(const Head& head, std::size_t bytes, const Segment& segment) {
   if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) refuse("it does not begin with gipo.seg");
   if (head.format != kFormat) refuse(fmt::format("its format is {}, this program reads {}", head.format, kFormat));
   const TransitionLayout& layout = segment.layout();
@@ -67,15 +53,12 @@ Head read_head(std::string_view message, const Segment& segment) {
   }
   const std::size_t size = wire_bytes(layout, static_cast<std::size_t>(head.steps), static_cast<std::size_t>(context),
                                       (head.flags & kDiscounted) != 0);
-  if (message.size() != size) {
-    refuse(fmt::format("{} bytes, {} steps have {}", message.size(), head.steps, size));
-  }
+  if (bytes != size) refuse(fmt::format("{} bytes, {} steps have {}", bytes, head.steps, size));
   const auto count = [](double v) { return v >= 0 && v <= 1e18; };  // NaN is none
   if (!count(head.first_env_step) || !count(head.env_step_stride)) {
     refuse(fmt::format("environment steps {} and {} between two: wanted 0 to 1e18", head.first_env_step,
                        head.env_step_stride));
   }
-  return head;
 }
 
 }  // namespace
@@ -90,7 +73,10 @@ std::size_t wire_bytes(const TransitionLayout& layout, std::size_t steps, std::s
 void encode(const Segment& segment, ByteWriter& out) {
   std::uint32_t crc = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
-    in_pieces(text_of(bytes), crc, [&](std::string_view piece) { out.append(piece); });
+    for (std::string_view rest = text_of(bytes); !rest.empty(); rest.remove_prefix(std::min(kPiece, rest.size()))) {
+      crc = crc32c(rest.substr(0, kPiece), crc);
+      out.append(rest.substr(0, kPiece));
+    }
   };
   const bool discounted = segment.discounted_sums.count() > 0;
   Head head{{},
@@ -112,8 +98,31 @@ void encode(const Segment& segment, ByteWriter& out) {
 }
 
 void decode(std::string_view message, Segment& segment, bool sums) {
+  const char* at = message.data();
+  const auto next = [&](char* out, std::size_t size) {
+    std::memcpy(out, at, size);
+    at += size;
+  };
+  decode(message.size(), next, segment, sums);
+}
+
+std::uint32_t decode(std::size_t bytes, const ByteReader::Source& next, Segment& segment, bool sums) {
   segment.clear();
-  const Head head = read_head(message, segment);
+  std::uint32_t crc = 0, sent = 0;
+  const auto fill = [&](std::span<std::byte> out) {
+    for (std::size_t size = 0; !out.empty(); out = out.subspan(size)) {
+      size = std::min(kPiece, out.size());
+      char* const to = reinterpret_cast<char*>(out.data());
+      next(to, size);
+      crc = crc32c({to, size}, crc);
+    }
+  };
+  Head head;
+  if (bytes < sizeof head + sizeof sent) {
+    refuse(fmt::format("cut short: {} bytes, the shortest has {}", bytes, sizeof head + sizeof sent));
+  }
+  fill(std::as_writable_bytes(std::span(&head, 1)));
+  check_head(head, bytes, segment);
   segment.actor = head.actor;
   segment.incarnation = head.incarnation;
   segment.sequence = head.sequence;
@@ -125,23 +134,12 @@ void decode(std::string_view message, Segment& segment, bool sums) {
   segment.env_step_stride = head.env_step_stride;
   const std::size_t columns = segment.layout().columns.size();
   const auto discounted = std::span(segment.discounted).first((head.flags & kDiscounted) != 0 ? segment.length : 0);
-  std::uint32_t crc = crc32c(message.substr(0, sizeof head)), sent;
-  std::string_view rest = message.substr(sizeof head);
-  const auto fill = [&](std::span<std::byte> out) {
-    std::byte* to = out.data();
-    in_pieces(rest.substr(0, out.size()), crc, [&](std::string_view piece) {
-      std::memcpy(to, piece.data(), piece.size());
-      to += piece.size();
-    });
-    rest.remove_prefix(out.size());
-  };
-  for (std::size_t c = 0; c < columns; ++c) fill(segment.filled(c));
-  fill(std::as_writable_bytes(discounted));
-  std::memcpy(&sent, rest.data(), sizeof sent);
   try {
+    for (std::size_t c = 0; c < columns; ++c) fill(segment.filled(c));
+    fill(std::as_writable_bytes(discounted));
+    next(reinterpret_cast<char*>(&sent), sizeof sent);
     if (crc != sent) {
-      throw Error(
-          fmt::format("message with a segment: damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, crc));
+      refuse(fmt::format("damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, crc));
     }
     for (std::size_t c = 0; c < columns; ++c) {
       segment.layout().refuse_impossible(c, segment.filled(c), "message with a segment");
@@ -156,6 +154,7 @@ void decode(std::string_view message, Segment& segment, bool sums) {
   }
   if (sums) segment.sum_observations();
   std::fill(segment.value.begin(), segment.value.end(), 0.0F);
+  return crc;
 }
 
 }  // namespace gipo

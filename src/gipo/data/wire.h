@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "gipo/data/segment.h"
+#include "gipo/io/bytes.h"
 
 namespace gipo {
-
-class ByteWriter;
 
 // A segment as bytes, for another process or host. Little-endian, one after the other:
 //   u8[8]  "gipo.seg"
@@ -34,5 +34,8 @@ void encode(const Segment& segment, ByteWriter& out);
 // one can be, a message cut short or too long, damaged bytes and values that no step has; the segment is empty then.
 // sums: false where nobody scales observations by theirs, which takes longer than all the rest where these are images.
 void decode(std::string_view message, Segment& segment, bool sums = true);
+// The same of so many bytes that come from elsewhere, each read once, to where it belongs. Returns the checksum at the end
+// of the message, which is that of all before it. After an Error some of the bytes were not read.
+std::uint32_t decode(std::size_t bytes, const ByteReader::Source& next, Segment& segment, bool sums = true);
 
 }  // namespace gipo

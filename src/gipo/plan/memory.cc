@@ -93,11 +93,12 @@ class Count {
 
   double segment() const { return Segment::bytes_needed(p_.segment_length, p_.transition()); }
 
-  // Segments of an environment that wait for the last episode of their group.
+  // Segments of an environment that wait for the last episode of their group; one of each episode where its length is
+  // not known.
   double in_open_group() const {
     if (p_.config.advantage.mode != AdvantageMode::kGroup) return 0;
-    return static_cast<double>(p_.config.advantage.group_size) *
-           std::ceil(static_cast<double>(p_.env.time_limit) / static_cast<double>(p_.segment_length));
+    const double episode = static_cast<double>(p_.env.time_limit) / static_cast<double>(p_.segment_length);
+    return static_cast<double>(p_.config.advantage.group_size) * std::max(1.0, std::ceil(episode));
   }
 
   double actors() const {

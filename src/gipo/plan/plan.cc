@@ -299,7 +299,8 @@ class Planner {
               "the returns of a group would be of different scales");
     refuse_if(c_.staleness.regime == Regime::kOnPolicy, "staleness.regime", "\"on_policy\"",
               "a rollout ends before its groups do");
-    refuse_if(plan_.env.time_limit == 0, "env.id", fmt::format("\"{}\"", c_.env.id),
+    // A task of a Python package without one here has one of its own.
+    refuse_if(plan_.env.time_limit == 0 && !is_bridged(c_.env.id), "env.id", fmt::format("\"{}\"", c_.env.id),
               "it has no time limit, and a group ends with its last episode; set env.time_limit");
   }
 

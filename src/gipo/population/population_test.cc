@@ -390,6 +390,8 @@ TEST_F(Populations, WhatACardCannotDoIsNamed) {
             }).find("policy.distribution = \"binned\" of several action dimensions"),
             std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.policy.layer_norm = true; }).find("policy.layer_norm = true"), std::string::npos);
+  EXPECT_NE(refusal([](Config& c) { c.advantage.mode = AdvantageMode::kGroup; }).find("advantage.mode = \"group\""),
+            std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.policy.shared = 1; }).find("policy.shared = 1"), std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.run.mode = RunMode::kAsync; }).find("wanted lockstep"), std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.eval.every_updates = 10; }).find("eval.every_updates = 10"), std::string::npos);

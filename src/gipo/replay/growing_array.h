@@ -30,7 +30,8 @@ class GrowingArray {
     void* const larger = size > max_size() ? nullptr : std::realloc(data_, size * sizeof(T));
     if (!larger) throw std::bad_alloc();
     data_ = static_cast<T*>(larger);
-    for (; size_ < size; ++size_) data_[size_] = T();
+    std::memset(static_cast<void*>(data_ + size_), 0, (size - size_) * sizeof(T));
+    size_ = size;
   }
 
   // Value n comes to the front and what was before it to the end, in place and a block at a time.

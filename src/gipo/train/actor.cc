@@ -67,10 +67,7 @@ Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>>
 
 void Actor::look() {
   looked_ = true;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    observer_.observe(*slots_[i].env, i);
-    if (!observer_.finite(i)) drop_segment(i, kBadStart);
-  }
+  for (std::size_t i = 0; i < slots_.size(); ++i) look_at_start(i);
 }
 
 void Actor::reset(Slot& slot, bool first) {
@@ -98,6 +95,10 @@ void Actor::begin_step(const Weights& weights) {
 void Actor::finish_step(const Weights& weights, std::int64_t env_steps) {
   try {
     for (std::size_t i = 0; i < slots_.size(); ++i) step_slot(i, weights, env_steps);
+    // After all were told to begin: environments in other processes do so at the same time.
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (std::exchange(slots_[i].begun, false)) look_at_start(i);
+    }
   } catch (const Interrupted&) {
     close_ended(weights);  // each episode that is in the log has its segments in the replay
     throw;
@@ -175,6 +176,11 @@ void Actor::step_slot(std::size_t i, const Weights& weights, std::int64_t env_st
     if (whole(slot.group)) ++slot.group.number;
   }
   begin_episode(i);
+  slot.begun = true;
+}
+
+void Actor::look_at_start(std::size_t i) {
+  observer_.observe(*slots_[i].env, i);
   if (!observer_.finite(i)) drop_segment(i, kBadStart);
 }
 
@@ -247,7 +253,6 @@ void Actor::begin_episode(std::size_t i) {
   slot.success = {};
   slot.episode_length = 0;
   reset(slot);
-  observer_.observe(*slot.env, i);
 }
 
 void Actor::drop_segment(std::size_t i, Fault why) {
@@ -267,6 +272,7 @@ void Actor::drop_segment(std::size_t i, Fault why) {
     ++slot.group.number;
     ++slot.episode_number;
     begin_episode(i);
+    observer_.observe(*slot.env, i);
     why = kBadStart;
   } while (!observer_.finite(i));
 }

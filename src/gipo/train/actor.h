@@ -61,6 +61,7 @@ class Actor {
     std::size_t recent = 0;   // observations of this episode in recent_
     std::size_t context = 0;  // of the open segment, in contexts_
     OpenGroup group = {};     // where advantages are made in groups
+    bool begun = false;       // an episode in this step, whose first observation was not looked at yet
   };
   bool in_groups() const { return spec_.advantage.mode == AdvantageMode::kGroup; }
   bool whole(const OpenGroup& group) const {
@@ -78,6 +79,7 @@ class Actor {
   void close_ended(const Weights& weights);
   // The first observations; those of other processes may take their time.
   void look();
+  void look_at_start(std::size_t i);
   void close(Slot& slot, const Weights& weights);
   // What the open segment of environment i begins with: the context, and the state of before.
   void begin_segment(std::size_t i);

@@ -23,7 +23,10 @@ std::atomic<bool> hopeless{false};
 // Sparse: a reward of 1 at the end of an episode that went five of its six steps, or all, to the side that it began with.
 class Side final : public Env {
  public:
-  Side() : Env({"Side-v0", "for tests", 3, ActionSpace::discrete(2), 6}) {}
+  static EnvSpec spec_of(const char* id, std::int64_t limit) {
+    return {id, "for tests", 3, ActionSpace::discrete(2), limit};
+  }
+  explicit Side(EnvSpec spec) : Env(std::move(spec)) {}
   void observe(std::span<double> o) const override {
     o[0] = bad_ ? std::nan("") : start_;
     o[1] = position_;
@@ -48,8 +51,10 @@ class Side final : public Env {
   double start_ = 0, position_ = 0, left_ = 0;
   bool bad_ = false;
 };
-const RegisterEnv kSide{{"Side-v0", "for tests", 3, ActionSpace::discrete(2), 6},
-                        [] { return std::make_unique<Side>(); }};
+const RegisterEnv kSide{Side::spec_of("Side-v0", 6),
+                        [] { return std::make_unique<Side>(Side::spec_of("Side-v0", 6)); }};
+const RegisterEnv kEndless{Side::spec_of("Endless-v0", 0),
+                           [] { return std::make_unique<Side>(Side::spec_of("Endless-v0", 0)); }};
 
 class Groups : public SmallRuns, public ::testing::Test {
  protected:
@@ -167,6 +172,13 @@ TEST_F(Groups, ADamagedGroupIsRefused) {
     EXPECT_NE(message_of([&] { OpenGroup().load(in, 4, 4, p.transition()); }).find("open group is damaged"),
               std::string::npos);
   }
+}
+
+TEST_F(Groups, ATaskWithoutATimeLimitIsRefused) {
+  loaded_.config.env.id = "Endless-v0";
+  EXPECT_NE(message_of([&] { plan(); }).find("it has no time limit"), std::string::npos);
+  loaded_.config.env.time_limit = 9;
+  EXPECT_EQ(plan().env.time_limit, 9);
 }
 
 // A group with a number that is not finite is dropped, and the environment goes on with another start.

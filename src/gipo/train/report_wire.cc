@@ -88,44 +88,37 @@ Episode episode_of(const EpisodeRow& row) {
           {has(kKnown), has(kEver), has(kLast)}};
 }
 
-// How many of something follow, which take at least `each` bytes.
-std::size_t read_count(ByteReader& in, std::size_t each, const char* what) {
-  const auto count = in.value<std::uint64_t>();
-  if (count > in.left() / each) refuse(fmt::format("it has {} {}, with {} bytes left", count, what, in.left()));
-  return static_cast<std::size_t>(count);
+// The checksum of a segment is not made twice where it is long.
+constexpr std::size_t kWorthJoining = 2048;
+
+// A message of a segment that ends with its checksum.
+std::uint32_t joined(std::uint32_t crc, std::uint32_t segment, std::size_t size) {
+  const std::string_view last(reinterpret_cast<const char*>(&segment), kCrc);
+  return crc32c(last, crc32c_joined(crc, segment, size - kCrc));
 }
 
-// The checksum of a message whose segments have one of their own, which is not made twice.
-constexpr std::size_t kWorthJoining = 2048;
-class Sum {
- public:
-  explicit Sum(std::string_view message) : message_(message) {}
-  // A segment of a checked checksum, its last bytes.
-  void segment(std::size_t begin, std::size_t size) {
-    if (size < kWorthJoining) return;
-    std::uint32_t own;
-    const std::size_t end = begin + size;
-    std::memcpy(&own, message_.data() + end - kCrc, kCrc);
-    up_to(begin);
-    crc_ = crc32c_joined(crc_, own, size - kCrc);
-    done_ = end - kCrc;
+std::size_t checked_head(const Head& head) {
+  if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) refuse("it does not begin with gipo.rep");
+  if (head.format != kFormat) refuse(fmt::format("its format is {}, this program reads {}", head.format, kFormat));
+  if (const std::uint32_t found = crc_of(head); found != head.crc) {
+    refuse(fmt::format("damaged: the checksum of its beginning is {:08x}, that of the bytes {:08x}", head.crc, found));
   }
-  std::uint32_t up_to(std::size_t end) {
-    crc_ = crc32c(message_.substr(done_, end - done_), crc_);
-    done_ = end;
-    return crc_;
-  }
+  if (head.bytes < kShortest) refuse(fmt::format("it has {} bytes, the shortest has {}", head.bytes, kShortest));
+  return static_cast<std::size_t>(head.bytes);
+}
 
- private:
-  std::string_view message_;
-  std::size_t done_ = 0;
-  std::uint32_t crc_ = 0;
-};
+Head read_head(std::size_t bytes, const ByteReader::Source& next) {
+  Head head;
+  if (bytes < sizeof head) refuse(fmt::format("cut short: {} bytes, it begins with {}", bytes, sizeof head));
+  next(reinterpret_cast<char*>(&head), sizeof head);
+  return head;
+}
 
-std::string read_text(ByteReader& in, const char* what) {
-  std::string text(read_count(in, 1, what), '\0');
-  in.bytes_into(std::span<char>(text));
-  return text;
+ByteReader::Source bytes_of(std::string_view message) {
+  return [message](char* out, std::size_t size) mutable {
+    std::memcpy(out, message.data(), size);
+    message.remove_prefix(size);
+  };
 }
 
 }  // namespace
@@ -150,48 +143,98 @@ void encode_report(const ActorReport& report, ByteWriter& out) {
   }
   out.text(report.rejections.last);
   out.value<std::uint64_t>(report.segments.size());
-  std::vector<std::size_t> begins;
+  std::uint32_t crc = crc32c(out.bytes());
   for (const Segment& s : report.segments) {
-    out.value<std::uint64_t>(segment_bytes(s));
-    begins.push_back(out.bytes().size());
+    const std::size_t size = segment_bytes(s), begin = out.bytes().size();
+    out.value<std::uint64_t>(size);
     encode(s, out);
+    const std::string_view all = out.bytes();
+    if (size < kWorthJoining) {
+      crc = crc32c(all.substr(begin), crc);
+    } else {
+      std::uint32_t own;
+      std::memcpy(&own, all.data() + all.size() - kCrc, kCrc);
+      crc = joined(crc32c(all.substr(begin, kCount), crc), own, size);
+    }
   }
-  Sum sum(out.bytes());
-  for (std::size_t i = 0; i < begins.size(); ++i) sum.segment(begins[i], segment_bytes(report.segments[i]));
-  out.value(sum.up_to(out.bytes().size()));
+  out.value(crc);
   GIPO_CHECK(out.bytes().size() == head.bytes);
 }
 
 std::size_t report_bytes(std::string_view message) {
-  Head head;
-  if (message.size() < sizeof head) {
-    refuse(fmt::format("cut short: {} bytes, it begins with {}", message.size(), sizeof head));
-  }
-  std::memcpy(&head, message.data(), sizeof head);
-  if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) refuse("it does not begin with gipo.rep");
-  if (head.format != kFormat) refuse(fmt::format("its format is {}, this program reads {}", head.format, kFormat));
-  if (const std::uint32_t found = crc_of(head); found != head.crc) {
-    refuse(fmt::format("damaged: the checksum of its beginning is {:08x}, that of the bytes {:08x}", head.crc, found));
-  }
-  if (head.bytes < kShortest) refuse(fmt::format("it has {} bytes, the shortest has {}", head.bytes, kShortest));
-  return static_cast<std::size_t>(head.bytes);
+  return checked_head(read_head(message.size(), bytes_of(message)));
 }
+
+// What is left of a message, and the checksum of what was read of it.
+class ReportDecoder::Input {
+ public:
+  Input(std::size_t left, const ByteReader::Source& next, const Head& head)
+      : left_(left), next_(next), crc_(crc32c({reinterpret_cast<const char*>(&head), sizeof head})) {}
+
+  std::size_t left() const { return left_; }
+  std::uint32_t crc() const { return crc_; }
+  void bytes(char* out, std::size_t size) {
+    if (size > left_) refuse(fmt::format("cut short: {} bytes wanted, {} left", size, left_));
+    next_(out, size);
+    crc_ = crc32c({out, size}, crc_);
+    left_ -= size;
+  }
+  template <class T>
+  T value() {
+    T v;
+    bytes(reinterpret_cast<char*>(&v), sizeof v);
+    return v;
+  }
+  // How many of something follow, which take at least `each` bytes.
+  std::size_t count(std::size_t each, const char* what) {
+    const auto n = value<std::uint64_t>();
+    if (n > left_ / each) refuse(fmt::format("it has {} {}, with {} bytes left", n, what, left_));
+    return static_cast<std::size_t>(n);
+  }
+  std::string text(const char* what) {
+    std::string text(count(1, what), '\0');
+    bytes(text.data(), text.size());
+    return text;
+  }
+  void segment(Segment& s, bool sums) {
+    const std::size_t size = count(1, "bytes of a segment");
+    if (size < kWorthJoining) {
+      gipo::decode(
+          size, [this](char* out, std::size_t n) { bytes(out, n); }, s, sums);
+    } else {
+      crc_ = joined(crc_, gipo::decode(size, next_, s, sums), size);
+      left_ -= size;
+    }
+  }
+
+ private:
+  std::size_t left_;
+  const ByteReader::Source& next_;
+  std::uint32_t crc_;
+};
 
 ReportDecoder::ReportDecoder(std::size_t segment_length, TransitionSpec transition, bool sums)
     : segment_length_(segment_length), transition_(std::move(transition)), sums_(sums) {}
 
 ActorReport& ReportDecoder::decode(std::string_view message) {
-  clear();
-  if (const std::size_t bytes = report_bytes(message); message.size() != bytes) {
-    refuse(fmt::format("{}: {} bytes, wanted {}", message.size() < bytes ? "cut short" : "too long", message.size(),
-                       bytes));
+  if (const std::size_t bytes = report_bytes(message); message.size() > bytes) {
+    refuse(fmt::format("too long: {} bytes, wanted {}", message.size(), bytes));
   }
+  return decode(message.size(), bytes_of(message));
+}
+
+ActorReport& ReportDecoder::decode(std::size_t bytes, const ByteReader::Source& next) {
+  clear();
+  const Head head = read_head(bytes, next);
+  const std::size_t wanted = checked_head(head);
+  if (bytes < wanted) refuse(fmt::format("cut short: {} bytes, wanted {}", bytes, wanted));
   try {
-    const std::uint32_t found = read(message.substr(0, message.size() - kCrc));
+    Input in(wanted - sizeof head - kCrc, next, head);
+    read(in);
     std::uint32_t sent;
-    std::memcpy(&sent, message.data() + message.size() - kCrc, kCrc);
-    if (sent != found) {
-      refuse(fmt::format("damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, found));
+    next(reinterpret_cast<char*>(&sent), sizeof sent);
+    if (sent != in.crc()) {
+      refuse(fmt::format("damaged: its checksum is {:08x}, that of its bytes {:08x}", sent, in.crc()));
     }
   } catch (const Error&) {
     clear();
@@ -208,20 +251,18 @@ void ReportDecoder::clear() {
   report_.steps = 0;
 }
 
-std::uint32_t ReportDecoder::read(std::string_view summed) {
-  ByteReader in(summed.substr(sizeof(Head)));
-  Sum sum(summed);
+void ReportDecoder::read(Input& in) {
   report_.actor = in.value<std::uint64_t>();
   report_.incarnation = in.value<std::uint64_t>();
   report_.sequence = in.value<std::uint64_t>();
   report_.steps = in.value<std::int64_t>();
   if (report_.steps < 0) refuse(fmt::format("it has {} environment steps, wanted 0 or more", report_.steps));
-  for (std::size_t i = read_count(in, sizeof(EpisodeRow), "episodes"); i > 0; --i) {
+  for (std::size_t i = in.count(sizeof(EpisodeRow), "episodes"); i > 0; --i) {
     report_.episodes.push_back(episode_of(in.value<EpisodeRow>()));
   }
   Rejections& rejections = report_.rejections;
-  for (std::size_t i = read_count(in, 2 * kCount, "kinds of fault"); i > 0; --i) {
-    std::string name = read_text(in, "bytes of the name of a fault");
+  for (std::size_t i = in.count(2 * kCount, "kinds of fault"); i > 0; --i) {
+    std::string name = in.text("bytes of the name of a fault");
     if (!rejections.by_name.empty() && name <= rejections.by_name.rbegin()->first) {
       refuse(fmt::format("the fault {} does not come after {}", name, rejections.by_name.rbegin()->first));
     }
@@ -229,22 +270,17 @@ std::uint32_t ReportDecoder::read(std::string_view summed) {
     rejections.by_name.emplace(std::move(name), count);
     rejections.count += count;
   }
-  rejections.last = read_text(in, "bytes of the last fault");
-  for (std::size_t i = read_count(in, kCount, "segments"); i > 0; --i) {
-    const std::size_t size = read_count(in, 1, "bytes of a segment");
+  rejections.last = in.text("bytes of the last fault");
+  for (std::size_t i = in.count(kCount, "segments"); i > 0; --i) {
     if (spare_.empty()) spare_.emplace_back(segment_length_, transition_);
     Segment& s = report_.segments.emplace_back(std::move(spare_.back()));
     spare_.pop_back();
-    const std::size_t begin = summed.size() - in.left();
-    gipo::decode(summed.substr(begin, size), s, sums_);
-    sum.segment(begin, size);
-    in = ByteReader(summed.substr(begin + size));
+    in.segment(s, sums_);
     if (s.incarnation != report_.incarnation) {
       refuse(fmt::format("a segment of incarnation {} in a report of {}", s.incarnation, report_.incarnation));
     }
   }
   if (in.left() > 0) refuse(fmt::format("{} bytes follow the last segment", in.left()));
-  return sum.up_to(summed.size());
 }
 
 }  // namespace gipo

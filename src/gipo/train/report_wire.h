@@ -1,15 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "gipo/io/bytes.h"
 #include "gipo/train/actor_report.h"
 
 namespace gipo {
-
-class ByteWriter;
 
 // A report as one message, for an actor in another process or on another host. Little-endian, one after the other:
 //   u8[8]  "gipo.rep"
@@ -42,10 +40,14 @@ class ReportDecoder {
   // Good until the next call. Throws Error, naming what was expected and what came, for another format, a message cut
   // short or too long, damaged bytes, counts that no actor has, and for all that a segment is refused for.
   ActorReport& decode(std::string_view message);
+  // The next report of so many bytes that come from elsewhere, which may hold more of them. Large columns are not copied
+  // on their way.
+  ActorReport& decode(std::size_t bytes, const ByteReader::Source& next);
 
  private:
   void clear();
-  std::uint32_t read(std::string_view summed);  // its checksum
+  class Input;
+  void read(Input& in);
 
   std::size_t segment_length_;
   TransitionSpec transition_;

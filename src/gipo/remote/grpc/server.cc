@@ -1,7 +1,10 @@
 #include "gipo/remote/grpc/server.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -325,7 +328,7 @@ grpc::Status RemoteServer::find_session(const grpc::CallbackServerContext& conte
                  grpc::UNAUTHENTICATED, "no such session: call Open first");
 }
 
-grpc::ServerBidiReactor<wire::PushRequest, wire::PushReply>* RemoteServer::Push(grpc::CallbackServerContext* context) {
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RemoteServer::Push(grpc::CallbackServerContext* context) {
   SessionPointer session;
   if (const grpc::Status status = find_session(*context, session); !status.ok()) return new PushStream(status);
   const Lock lock(mutex_);
@@ -358,7 +361,7 @@ void RemoteServer::detach(const SessionPointer& session, PushStream* stream) {
   changed_.notify_all();
 }
 
-grpc::Status RemoteServer::take(const SessionPointer& session, const wire::PushRequest& request, double& pause) {
+grpc::Status RemoteServer::take(const SessionPointer& session, grpc::ByteBuffer& request, double& pause) {
   {
     const Lock lock(mutex_);
     if (ending_) return {grpc::UNAVAILABLE, "the learner stops"};
@@ -366,35 +369,60 @@ grpc::Status RemoteServer::take(const SessionPointer& session, const wire::PushR
     ++busy_;
     session->busy = true;
   }
+  const std::size_t bytes = request.Length();
   grpc::Status status = grpc::Status::OK;
   try {
-    if (!request.failure().empty()) {
-      const Lock lock(mutex_);
-      session->failed = true;
-      if (warnings_.size() < kMostNews) {
-        warnings_.push_back(fmt::format("{} failed: {}", session->who(), printable(request.failure())));
-      }
-    }
-    take_reports(session, request.reports());
+    read(session, request);
   } catch (const Error& e) {
     status = refused(session->who(), grpc::INVALID_ARGUMENT, e.what());
   } catch (const RunError& e) {
     status = refused(session->who(), grpc::INVALID_ARGUMENT, e.what());
   }
   const Lock lock(mutex_);
-  pause = pause_for(*session, request.reports().size());
+  pause = pause_for(*session, bytes);
   --busy_;
   session->busy = false;
   if (ending_) changed_.notify_all();
   return status;
 }
 
-void RemoteServer::take_reports(const SessionPointer& session, std::string_view reports) {
-  if (reports.empty()) return;
-  while (!reports.empty()) {
-    const std::string_view message = reports.substr(0, report_bytes(reports));
-    reports.remove_prefix(message.size());
-    ActorReport& report = session->decoder.decode(message);
+// A PushRequest, whose reports are read out of gRPC's buffers.
+void RemoteServer::read(const SessionPointer& session, grpc::ByteBuffer& request) {
+  using google::protobuf::internal::WireFormatLite;
+  constexpr auto kText = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  const auto need = [](bool ok) {
+    if (!ok) throw Error("a message that is cut short or no message of an actor");
+  };
+  grpc::ProtoBufferReader buffers(&request);
+  google::protobuf::io::CodedInputStream in(&buffers);
+  while (const std::uint32_t tag = in.ReadTag()) {
+    std::uint32_t size = 0;
+    if (tag == WireFormatLite::MakeTag(wire::PushRequest::kReportsFieldNumber, kText)) {
+      need(in.ReadVarint32(&size));
+      take_reports(session, size, [&](char* out, std::size_t n) { need(in.ReadRaw(out, static_cast<int>(n))); });
+    } else if (tag == WireFormatLite::MakeTag(wire::PushRequest::kFailureFieldNumber, kText)) {
+      std::string failure;
+      need(in.ReadVarint32(&size) && in.ReadString(&failure, static_cast<int>(size)));
+      const Lock lock(mutex_);
+      session->failed = true;
+      if (warnings_.size() < kMostNews) {
+        warnings_.push_back(fmt::format("{} failed: {}", session->who(), printable(failure)));
+      }
+    } else {
+      need(WireFormatLite::SkipField(&in, tag));
+    }
+  }
+  need(in.ConsumedEntireMessage());
+}
+
+void RemoteServer::take_reports(const SessionPointer& session, std::size_t bytes, const ByteReader::Source& next) {
+  std::size_t before = 0;
+  const ByteReader::Source counted = [&](char* out, std::size_t size) {
+    next(out, size);
+    bytes -= size;
+  };
+  while ((before = bytes) > 0) {
+    ActorReport& report = session->decoder.decode(bytes, counted);
     const std::int64_t newest = setup_->store.get()->version;
     {
       const Lock lock(mutex_);
@@ -411,7 +439,7 @@ void RemoteServer::take_reports(const SessionPointer& session, std::string_view 
     if (!report.rejections.last.empty()) {
       report.rejections.last = fmt::format("{}: {}", session->who(), printable(report.rejections.last));
     }
-    count(session, report, message.size(), setup_->intake.take_new(report));
+    count(session, report, before - bytes, setup_->intake.take_new(report));
   }
   const Lock lock(mutex_);
   // With the acknowledgement, where nobody has to wait for it.
@@ -480,8 +508,7 @@ double RemoteServer::pause_for(RemoteSession& session, std::size_t bytes) {
 void RemoteServer::send(RemoteSession& session) {
   PushStream* stream = session.push;
   if (!stream || !stream->free() || (!session.news && session.grants.empty())) return;
-  wire::PushReply& reply = stream->reply();
-  reply.Clear();
+  wire::PushReply reply;
   reply.set_received(session.received);
   reply.set_saved(session.saved);
   session.news = false;
@@ -490,7 +517,7 @@ void RemoteServer::send(RemoteSession& session) {
     reply.set_steps(session.grants.front().steps);
     session.grants.pop_front();
   }
-  stream->write();
+  stream->write(reply);
 }
 
 // Sessions in turn, each with up to kLeases blocks under way.

@@ -63,8 +63,9 @@ struct EncodedWeights {
   std::uint32_t crc = 0;
 };
 
-// Weights are messages of bytes, which lie once in memory for all actors.
-using RemoteService = wire::Learner::WithCallbackMethod_Open<wire::Learner::WithCallbackMethod_Push<
+// Weights are messages of bytes, which lie once in memory for all actors; so are reports, which are read to where they
+// belong.
+using RemoteService = wire::Learner::WithCallbackMethod_Open<wire::Learner::WithRawCallbackMethod_Push<
     wire::Learner::WithRawCallbackMethod_Weights<wire::Learner::WithCallbackMethod_Status<wire::Learner::Service>>>>;
 
 // actors -> Push -> Intake; Pacer -> one thread that leases in turn -> actors; WeightStore -> Weights -> actors.
@@ -86,7 +87,7 @@ class RemoteServer final : public Listener, public RemoteService {
   void end(bool finished) override;
 
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext*, const wire::OpenRequest*, wire::OpenReply*) override;
-  grpc::ServerBidiReactor<wire::PushRequest, wire::PushReply>* Push(grpc::CallbackServerContext*) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Weights(grpc::CallbackServerContext*, const grpc::ByteBuffer*) override;
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext*, const wire::StatusRequest*,
                                    wire::StatusReply*) override;
@@ -107,9 +108,10 @@ class RemoteServer final : public Listener, public RemoteService {
   bool in_use(const RemoteSession& session) const;
   void end_session(const SessionPointer& session, const std::string& why);
   // A message of a push stream. Seconds to wait before the next is read.
-  grpc::Status take(const SessionPointer& session, const wire::PushRequest& request, double& pause);
+  grpc::Status take(const SessionPointer& session, grpc::ByteBuffer& request, double& pause);
+  void read(const SessionPointer& session, grpc::ByteBuffer& request);
   void check(const RemoteSession& session, const ActorReport& report) const;
-  void take_reports(const SessionPointer& session, std::string_view reports);
+  void take_reports(const SessionPointer& session, std::size_t bytes, const ByteReader::Source& next);
   void count(const SessionPointer& session, const ActorReport& report, std::size_t bytes, bool is_new);
   double pause_for(RemoteSession& session, std::size_t bytes);
   void attach(const SessionPointer& session, PushStream* stream);

@@ -26,7 +26,9 @@ void PushStream::OnReadDone(bool ok) {
     return end(grpc::Status::OK);
   }
   double pause = 0;
-  if (const grpc::Status status = server_->take(session_, request_, pause); !status.ok()) {
+  const grpc::Status status = server_->take(session_, request_, pause);
+  request_.Clear();  // its memory is gRPC's again
+  if (!status.ok()) {
     const RemoteServer::Lock lock(server_->mutex_);
     return end(status);
   }
@@ -45,7 +47,9 @@ void PushStream::read_on() {
   StartRead(&request_);
 }
 
-void PushStream::write() {
+void PushStream::write(const wire::PushReply& reply) {
+  const grpc::Slice slice(reply.SerializeAsString());
+  reply_ = grpc::ByteBuffer(&slice, 1);
   writing_ = true;
   StartWrite(&reply_);
 }

@@ -9,7 +9,7 @@
 namespace gipo {
 
 // One call of Push. gRPC owns it from the moment it is returned; it ends itself.
-class PushStream final : public grpc::ServerBidiReactor<wire::PushRequest, wire::PushReply> {
+class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   PushStream(RemoteServer& server, std::shared_ptr<RemoteSession> session);
   explicit PushStream(const grpc::Status& refusal) : server_(nullptr) { Finish(refusal); }
@@ -21,8 +21,7 @@ class PushStream final : public grpc::ServerBidiReactor<wire::PushRequest, wire:
 
   // With the server's lock held.
   bool free() const { return !writing_ && !ending_ && !over_; }
-  wire::PushReply& reply() { return reply_; }
-  void write();
+  void write(const wire::PushReply& reply);
   void end(const grpc::Status& status);  // once what is being written is
 
  private:
@@ -30,8 +29,7 @@ class PushStream final : public grpc::ServerBidiReactor<wire::PushRequest, wire:
 
   RemoteServer* server_;
   std::shared_ptr<RemoteSession> session_;
-  wire::PushRequest request_;
-  wire::PushReply reply_;
+  grpc::ByteBuffer request_, reply_;
   grpc::Alarm alarm_;
   grpc::Status status_;
   bool writing_ = false, paused_ = false, ending_ = false, over_ = false;
