@@ -137,7 +137,7 @@ def test_a_worker_that_takes_too_long_is_named_and_replaced(gipo, tmp_path):
 def test_a_task_without_an_end_gets_a_time_limit_and_says_so(gipo):
     done = gipo("train", "--name", "endless", *settings(TINY | {"env.id": SAMPLES + "NeverEnds", "eval.episodes": 1}))
     assert done.returncode == 0, done.stderr
-    assert "has no time limit of its own: episodes end after 10000 steps (env.time_limit)" in done.stderr
+    assert "declares no time limit: an episode that goes on is cut off after 10000 steps (env.time_limit)" in done.stderr
     assert summary(gipo.folder / "runs/endless")["eval_return"]["episodes"] == 1
 
 

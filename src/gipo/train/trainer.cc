@@ -51,8 +51,9 @@ std::string opening(const Plan& plan) {
   std::string text = plan.name + ": " + dial(plan);
   if (!plan.env.saves_state) text += "\n" + new_episodes_on_resume(plan);
   if (!plan.env.saves_state && !plan.config.env.time_limit && plan.env.time_limit > 0) {
-    text += fmt::format("\n{} has no time limit of its own: episodes end after {} steps (env.time_limit)", plan.env.id,
-                        plan.env.time_limit);
+    text +=
+        fmt::format("\n{} declares no time limit: an episode that goes on is cut off after {} steps (env.time_limit)",
+                    plan.env.id, plan.env.time_limit);
   }
   return text;
 }
