@@ -152,13 +152,13 @@ check_tools() {
   say "the tools are there; going on"
 }
 
-# The lines of a file of requirements. Those of the demo are some of the first one's. SWIG comes before Box2D, whose
-# set-up calls it.
+# The lines of a file of requirements. Those of the demo are some of the first one's. SWIG and what else builds Box2D
+# come before it.
 lines_of() {
   if [[ "$1" == requirements-demo ]]; then
     grep -E '^(gymnasium|matplotlib|mujoco|numpy|tensorboard)\b' scripts/requirements.txt
   elif [[ "$1" == requirements-swig ]]; then
-    grep '^swig' scripts/requirements-box2d.txt
+    grep -E '^(swig|setuptools|wheel)' scripts/requirements-box2d.txt
   else
     cat "scripts/$1.txt"
   fi
@@ -185,6 +185,7 @@ make_environment() {
     flags=()
     # They name what is needed: torch asks for all of CUDA, LIBERO for torch.
     [[ "$name" != requirements-torch && "$name" != requirements-large && "$name" != requirements-libero ]] || flags=(--no-deps)
+    [[ "$name" != requirements-box2d ]] || flags=(--no-build-isolation)
     PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
       "${flags[@]}" -r <(lines_of "$name")
     echo "$wanted" >"$stamp"

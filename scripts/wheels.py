@@ -132,7 +132,7 @@ def box2d() -> None:
     requirements = (ROOT / "scripts" / "requirements-box2d.txt").read_text()
     [version] = re.findall(r"^box2d-py==\S+", requirements, re.MULTILINE)
     env = os.environ | {"PATH": f"{BINARIES}:{os.environ['PATH']}"}  # swig
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", OUT / "raw", version, env=env)
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", OUT / "raw", version, env=env)
     [wheel] = (OUT / "raw").glob("box2d*.whl")
     repaired(wheel)
 
