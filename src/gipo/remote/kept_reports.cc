@@ -1,9 +1,9 @@
 #include "gipo/remote/kept_reports.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
+#include "gipo/core/sole_holder.h"
 #include "gipo/io/bytes.h"
 
 namespace gipo {
@@ -21,6 +21,12 @@ void KeptReports::add(Report report) {
   steps_ += report.steps;
   all_.push_back(std::move(report));
   for (; bytes_ > most_bytes_ && received_ > 0; ++let_go_) drop_first();
+}
+
+std::size_t KeptReports::waiting_bytes(std::size_t enough) const {
+  std::size_t bytes = 0;
+  for (std::size_t i = sent_; i < all_.size() && bytes < enough; ++i) bytes += all_[i].message->bytes().size();
+  return bytes;
 }
 
 void KeptReports::received(std::uint64_t next) {
@@ -46,10 +52,8 @@ void KeptReports::drop_first() {
   const std::size_t size = message->bytes().size();
   bytes_ -= size;
   steps_ -= all_.front().steps;
-  // Nobody else reads it, and it is not much larger than what it holds.
-  if (message.use_count() == 1 && message->bytes().capacity() <= 2 * size &&
-      bytes_ + spare_bytes_ + size <= most_bytes_) {
-    std::atomic_thread_fence(std::memory_order_acquire);  // after what gRPC last read of it
+  // gRPC has read it, and it is not much larger than what it holds.
+  if (sole_holder(message) && message->bytes().capacity() <= 2 * size && bytes_ + spare_bytes_ + size <= most_bytes_) {
     spare_bytes_ += size;
     spare_.push_back(std::move(message));
   }

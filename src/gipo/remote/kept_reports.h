@@ -29,6 +29,9 @@ class KeptReports {
   // The next to be sent; null: none waits.
   const Report* next() const { return sent_ < all_.size() ? &all_[sent_] : nullptr; }
   void sent() { ++sent_; }
+  // Reports that are sent and not received; bytes of those that wait to be sent, counted up to `enough`.
+  std::size_t under_way() const { return sent_ - received_; }
+  std::size_t waiting_bytes(std::size_t enough) const;
   // Sequences below `next`.
   void received(std::uint64_t next);
   void saved(std::uint64_t next);

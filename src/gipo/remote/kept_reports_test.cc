@@ -39,6 +39,23 @@ TEST(KeptReports, SendsInOrderAndForgetsWhatIsSaved) {
   EXPECT_EQ(kept.steps(), 4);
 }
 
+TEST(KeptReports, CountsWhatIsUnderWayAndWhatWaits) {
+  KeptReports kept = with(5);
+  kept.sent();
+  kept.sent();
+  EXPECT_EQ(kept.under_way(), 2u);
+  EXPECT_EQ(kept.waiting_bytes(1000), 30u);
+  EXPECT_EQ(kept.waiting_bytes(15), 20u);  // no further than enough
+  kept.received(1);
+  EXPECT_EQ(kept.under_way(), 1u);
+  send_all(kept);
+  EXPECT_EQ(kept.under_way(), 4u);
+  EXPECT_EQ(kept.waiting_bytes(1000), 0u);
+  kept.go_back(3, 1);
+  EXPECT_EQ(kept.under_way(), 0u);
+  EXPECT_EQ(kept.waiting_bytes(1000), 20u);
+}
+
 TEST(KeptReports, ALearnerThatWasStartedAgainGetsWhatItHadNotSaved) {
   KeptReports kept = with(5);
   send_all(kept);

@@ -1,5 +1,8 @@
 #include "gipo/train/weight_store.h"
 
+#include <utility>
+
+#include "gipo/core/sole_holder.h"
 #include "gipo/learner/learner.h"
 
 namespace gipo {
@@ -9,12 +12,9 @@ void WeightStore::publish(const Learner& learner) {
   // the newest alone, and the newest is never in spare_.
   std::shared_ptr<Weights> next;
   for (std::size_t i = 0; i < spare_.size() && !next; ++i) {
-    if (spare_[i].use_count() != 1) continue;
-    // Taking a reference orders what follows after the last reader's release of its own; use_count alone would not.
-    std::shared_ptr<Weights> mine = spare_[i];
-    spare_[i] = std::move(spare_.back());
+    if (!sole_holder(spare_[i])) continue;
+    next = std::exchange(spare_[i], spare_.back());
     spare_.pop_back();
-    next = std::move(mine);
   }
   if (!next) next = std::make_shared<Weights>();
   learner.copy_weights(*next);
