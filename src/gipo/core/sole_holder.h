@@ -7,10 +7,8 @@ namespace gipo {
 // Whether nobody else holds it; all that others did with it is done then. For what nobody can come to hold meanwhile.
 template <class T>
 bool sole_holder(const std::shared_ptr<T>& held) {
-  if (held.use_count() != 1) return false;
   // Taking a reference orders what follows after the last reader's release of its own; use_count alone would not.
-  const std::shared_ptr<T> mine = held;
-  return true;
+  return held.use_count() == 1 && std::shared_ptr<T>(held).use_count() == 2;
 }
 
 }  // namespace gipo
