@@ -22,7 +22,7 @@ inline constexpr int kFrameBytes = 1 << 18;  // of HTTP/2, at most
 // Reports that are ready together are one message, up to so many bytes; a larger one is a message alone.
 inline constexpr std::size_t kPushBytes = 1 << 18, kPushReports = 256;
 // With so many reports unanswered, more than slow actors ever have, fewer bytes than these wait for others or an answer.
-inline constexpr std::size_t kUnanswered = 4, kWorthSending = 1 << 16;
+inline constexpr std::size_t kUnanswered = 4, kWorthSending = 1 << 17;
 inline constexpr std::size_t kWeightsPart = 1 << 20;
 inline constexpr int kLongestConfig = 4 << 20;  // bytes of the largest message beside reports
 
