@@ -1,9 +1,8 @@
 """What `gipo watch` takes from the training that it watches: updates per second of one async run, watched and left alone in turn.
 
-    .venv/bin/python bench/watch.py [--binary build/release/gipo] [--pairs 6] [--seconds 20] [--server-only]
+    .venv/bin/python bench/watch.py [--binary build/release/gipo] [--pairs 6] [--seconds 15]
 
-The page is open in a headless Chromium on the same machine, which has nothing else to do; with --server-only the page is on
-another machine: what it asks for is asked for, and nothing is drawn here. One JSON object on stdout.
+The page is open in a headless Chromium on the same machine, which has nothing else to do. One JSON object on stdout.
 """
 
 import argparse
@@ -14,9 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,38 +39,14 @@ def rate(metrics, seconds):
 
 
 @contextlib.contextmanager
-def asked(url):
-    """What a page asks for every second, by a program that draws nothing."""
-    over = threading.Event()
-
-    def ask():
-        while not over.wait(1):
-            urllib.request.urlopen(urllib.request.Request(url + "data", b"{}")).read()
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextlib.contextmanager
-def drawn(url, folder):
-    with Browser(folder / "profile") as page:
-        page.open(url)
-        page.wait_for("page.polls > 2")
-        yield
-
-
-@contextlib.contextmanager
-def watching(binary, folder, server_only):
+def watching(binary, folder):
     server = subprocess.Popen([binary, "watch", "runs/watched", "--port", "0", "--no-browser"], cwd=folder,
                               stdout=subprocess.PIPE, text=True)  # fmt: skip
     url = server.stdout.readline().split()[0]
     try:
-        with asked(url) if server_only else drawn(url, folder):
+        with Browser(folder / "profile") as page:
+            page.open(url)
+            page.wait_for("page.polls > 2")
             time.sleep(3)  # what it does at first is over
             yield
     finally:
@@ -85,8 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=Path, default=ROOT / "build/release/gipo")
     parser.add_argument("--pairs", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--server-only", action="store_true")
+    parser.add_argument("--seconds", type=float, default=15)
     arguments = parser.parse_args()
     binary = arguments.binary.resolve()
     with tempfile.TemporaryDirectory() as name:
@@ -98,7 +70,7 @@ def main():
             for pair in range(arguments.pairs):
                 rates = {}
                 for watched in (False, True) if pair % 2 == 0 else (True, False):
-                    with watching(binary, folder, arguments.server_only) if watched else contextlib.nullcontext():
+                    with watching(binary, folder) if watched else contextlib.nullcontext():
                         rates[watched] = rate(metrics, arguments.seconds)
                 ratios.append(rates[True] / rates[False])
                 alone.append(rates[False])

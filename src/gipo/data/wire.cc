@@ -98,12 +98,7 @@ void encode(const Segment& segment, ByteWriter& out) {
 }
 
 void decode(std::string_view message, Segment& segment, bool sums) {
-  const char* at = message.data();
-  const auto next = [&](char* out, std::size_t size) {
-    std::memcpy(out, at, size);
-    at += size;
-  };
-  decode(message.size(), next, segment, sums);
+  decode(message.size(), in_order(message), segment, sums);
 }
 
 std::uint32_t decode(std::size_t bytes, const ByteReader::Source& next, Segment& segment, bool sums) {
@@ -155,6 +150,13 @@ std::uint32_t decode(std::size_t bytes, const ByteReader::Source& next, Segment&
   if (sums) segment.sum_observations();
   std::fill(segment.value.begin(), segment.value.end(), 0.0F);
   return crc;
+}
+
+ByteReader::Source in_order(std::string_view message) {
+  return [message](char* out, std::size_t size) mutable {
+    std::memcpy(out, message.data(), size);
+    message.remove_prefix(size);
+  };
 }
 
 }  // namespace gipo

@@ -38,4 +38,7 @@ void decode(std::string_view message, Segment& segment, bool sums = true);
 // of the message, which is that of all before it. After an Error some of the bytes were not read.
 std::uint32_t decode(std::size_t bytes, const ByteReader::Source& next, Segment& segment, bool sums = true);
 
+// The bytes of a message that lies in memory, one after the other.
+ByteReader::Source in_order(std::string_view message);
+
 }  // namespace gipo

@@ -114,13 +114,6 @@ Head read_head(std::size_t bytes, const ByteReader::Source& next) {
   return head;
 }
 
-ByteReader::Source bytes_of(std::string_view message) {
-  return [message](char* out, std::size_t size) mutable {
-    std::memcpy(out, message.data(), size);
-    message.remove_prefix(size);
-  };
-}
-
 }  // namespace
 
 void encode_report(const ActorReport& report, ByteWriter& out) {
@@ -162,7 +155,7 @@ void encode_report(const ActorReport& report, ByteWriter& out) {
 }
 
 std::size_t report_bytes(std::string_view message) {
-  return checked_head(read_head(message.size(), bytes_of(message)));
+  return checked_head(read_head(message.size(), in_order(message)));
 }
 
 // What is left of a message, and the checksum of what was read of it.
@@ -220,7 +213,7 @@ ActorReport& ReportDecoder::decode(std::string_view message) {
   if (const std::size_t bytes = report_bytes(message); message.size() > bytes) {
     refuse(fmt::format("too long: {} bytes, wanted {}", message.size(), bytes));
   }
-  return decode(message.size(), bytes_of(message));
+  return decode(message.size(), in_order(message));
 }
 
 ActorReport& ReportDecoder::decode(std::size_t bytes, const ByteReader::Source& next) {
