@@ -11,14 +11,15 @@
 
 #define CUDART_VERSION 13000
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 132,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 227 << 10
 };  // as an H200's
-inline constexpr int cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1, cudaStreamCaptureModeThreadLocal = 1;
+inline constexpr int cudaEventDisableTiming = 2, cudaEventBlockingSync = 1, cudaStreamNonBlocking = 1,
+                     cudaStreamCaptureModeThreadLocal = 1;
 struct cudaDeviceProp {
   char name[256];
   int major, minor;
@@ -82,6 +83,7 @@ inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = nullptr
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, int) { return cudaEventCreate(event); }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   return *milliseconds = 1, cudaSuccess;

@@ -93,7 +93,12 @@ bool looks_at_average(const LearnerSetup& setup) {
 PolicyRoom learner_room(const LearnerOptions& options) {
   const auto batch = static_cast<std::size_t>(options.batch_size);
   // With what follows each stretch, of which there may be as many as steps.
-  return {2 * batch, batch, true, options.device, options.precision == Precision::kBf16};
+  return {2 * batch,
+          batch,
+          true,
+          options.device,
+          options.precision == Precision::kBf16,
+          options.products != ProductKind::kFloat};
 }
 
 PolicyRoom average_room(const LearnerOptions& options) {

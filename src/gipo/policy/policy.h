@@ -133,6 +133,7 @@ struct PolicyRoom {
   bool critic = true;          // whether values are asked for
   std::string device = "cpu";  // of libtorch's networks, as learner.device says
   bool bf16 = false;           // there, in products
+  bool tf32 = true;            // the same, where they are not
 };
 
 // Of the kind that the spec asks for.

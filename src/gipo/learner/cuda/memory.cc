@@ -5,6 +5,11 @@
 #include "gipo/core/error.h"
 
 namespace gipo::cuda {
+namespace {
+
+constexpr int kLooks = 100;  // some tens of microseconds
+
+}  // namespace
 
 void check(cudaError_t result, const char* what) {
   if (result == cudaSuccess) return;
@@ -53,10 +58,18 @@ void free_pinned(void* memory) { cudaFreeHost(memory); }
 Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
 Stream::~Stream() { cudaStreamDestroy(stream_); }
 
-Event::Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event"); }
+Event::Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "an event"); }
 Event::~Event() { cudaEventDestroy(event_); }
 void Event::record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "an event"); }
-void Event::wait() const { check(cudaEventSynchronize(event_), "an update"); }
+// What is nearly over is looked for, which is quicker than to sleep; what takes longer leaves the core to others: actors, and
+// other runs on the same card.
+void Event::wait() const {
+  for (int i = 0; i < kLooks; ++i) {
+    if (const cudaError_t state = cudaEventQuery(event_); state != cudaErrorNotReady) return check(state, "an update");
+    cudaGetLastError();  // it remembers that
+  }
+  check(cudaEventSynchronize(event_), "an update");
+}
 void Event::hold_back(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "an event"); }
 
 Graph::~Graph() {

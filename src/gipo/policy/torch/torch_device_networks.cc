@@ -30,7 +30,7 @@ class TorchDeviceNetworks final : public DeviceNetworks {
       average_->network(Part::kPolicy).bind(buffers.average, false, device_);
     }
     if (device_.is_cpu()) return;
-    set_up_devices();
+    set_up_device(room.tf32);
     if (!spec.has_memory()) graphs_.emplace(stream, index());  // with it, shapes change from batch to batch
   }
 

@@ -502,7 +502,10 @@ TEST(TorchDeviceNetworks, AreThoseOfThePolicy) {
       if (!memory) policy->see(parameters.view(), {seen.columns, rows});
       if (memory) remembering.seen_by(*policy, parameters);
       policy->forward(steps);
-      for (std::size_t k = 0; k < found.size(); ++k) EXPECT_EQ(found_average[k], policy->distribution().outputs[k]);
+      // It has copied them, and where numbers lie may change how products round.
+      for (std::size_t k = 0; k < found.size(); ++k) {
+        EXPECT_NEAR(found_average[k], policy->distribution().outputs[k], 1e-6) << k;
+      }
     }
   }
 }

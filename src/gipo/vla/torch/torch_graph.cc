@@ -58,9 +58,11 @@ std::vector<std::string> graph_devices() {
   return names;
 }
 
-void set_up_devices() {
-  at::globalContext().setFloat32MatmulPrecision("high");
+void set_up_device(bool tf32) {
+  at::globalContext().setFloat32MatmulPrecision(tf32 ? "high" : "highest");
+  at::globalContext().setAllowTF32CuDNN(tf32);
   at::globalContext().setBenchmarkCuDNN(true);
+  C10_CUDA_CHECK(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
 }
 
 }  // namespace gipo

@@ -39,6 +39,7 @@ class TorchGraphs {
 };
 
 std::vector<std::string> graph_devices();  // names of the CUDA devices here
-void set_up_devices();                     // once: products in TF32, the fastest of several algorithms
+// The one in use: its products, the fastest of several algorithms, and threads that sleep while they wait for it.
+void set_up_device(bool tf32);
 
 }  // namespace gipo

@@ -14,6 +14,6 @@ TorchGraphs::~TorchGraphs() = default;
 std::function<void()> TorchGraphs::record(const std::function<void()>&) { GIPO_NOT_REACHED(); }
 
 std::vector<std::string> graph_devices() { return {}; }
-void set_up_devices() {}
+void set_up_device(bool) {}
 
 }  // namespace gipo
