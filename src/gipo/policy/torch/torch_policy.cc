@@ -200,7 +200,7 @@ class TorchPolicy final : public Policy<float> {
   PolicyParameters<float> parameters_;
   std::size_t evaluated_ = 0;
   const std::uint8_t* mask_ = nullptr;
-  std::vector<float> encoded_, scaled_;  // [rows, observation_size]
+  AlignedVector<float> encoded_, scaled_;  // [rows, observation_size]
   Tensor outputs_, values_;
   Tensor host_outputs_, host_values_;  // these, here
   DistributionView<float> view_;
