@@ -55,9 +55,12 @@ def test_an_encoder_needs_the_backend_and_a_field_that_it_fits(gipo, with_torch)
     assert gipo.entries() == []
 
 
-def test_vectors_learn_as_with_the_mlp(gipo, with_torch, tmp_path):
-    """The two backends on the same batches; the weights that the first one ends with are near those of the second alone."""
+@pytest.mark.parametrize("normalised", ["none", "env.normalise_observations", "env.normalise_rewards", "advantage.normalise"])
+def test_vectors_learn_as_with_the_mlp(gipo, with_torch, tmp_path, normalised):
+    """The two backends on the same batches."""
     options = {"env.id": "Pendulum-v1", "learner.updates": 100, "log.tensorboard": "false", "eval.episodes": 1}
+    for each in ("env.normalise_observations", "env.normalise_rewards", "advantage.normalise"):
+        options[each] = "true" if each == normalised else "false"
     run = gipo.train("both", options | {"learner.backend": "check", "learner.check": "torch, cpu"})
     figures = {name: v[-1] for name, v in library.Run(run).metrics().items() if name.startswith("difference.")}
     assert figures and max(figures.values()) < 1e-3, figures
