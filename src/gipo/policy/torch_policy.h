@@ -16,7 +16,7 @@ PolicyMemory torch_policy_memory(const ModelSpec& spec, const PolicyRoom& room);
 
 // CUDA devices that libtorch has here, by name; none where it was built without CUDA.
 std::vector<std::string> torch_cuda_devices();
-// Throws Error, saying what there is, where that is no device for make_torch_policy.
+// Throws Error, saying what there is, where that is no device for make_torch_policy, or libtorch is another than it was built with.
 void check_torch_device(const std::string& device);
 // The version of libtorch in this program; empty where it was built without.
 std::string torch_version();

@@ -121,4 +121,8 @@ auto on_device(const torch::Device& device, Work&& work) {
   }
 }
 
+// The version of the library that the program runs with. The other throws Error where it was built with another one.
+std::string torch_version_found();
+void check_torch_version(std::string_view found);
+
 }  // namespace gipo

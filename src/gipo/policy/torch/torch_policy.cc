@@ -1,5 +1,6 @@
 #include "gipo/policy/torch_policy.h"
 
+#include <ATen/Version.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
@@ -235,7 +236,28 @@ PolicyMemory torch_policy_memory(const ModelSpec& spec, const PolicyRoom& room) 
 
 std::vector<std::string> torch_cuda_devices() { return graph_devices(); }
 
+// Releases of one minor version have the same functions.
+void check_torch_version(std::string_view found) {
+  const auto minor = [](std::string_view version) { return version.substr(0, version.rfind('.')); };
+  if (minor(found) == minor(TORCH_VERSION)) return;
+  throw Error(fmt::format(
+      "learner.backend = \"torch\": this program was built with libtorch {}, and finds {}; build it again, or install "
+      "torch=={}",
+      TORCH_VERSION, found, TORCH_VERSION));
+}
+
+// As the library says it among the settings that it was built with.
+std::string torch_version_found() {
+  constexpr std::string_view kName = "TORCH_VERSION=";
+  const std::string settings = at::show_config();
+  const std::size_t name = settings.find(kName);
+  if (name == std::string::npos) return "one without a version";
+  const std::size_t begin = name + kName.size();
+  return settings.substr(begin, settings.find_first_not_of("0123456789.", begin) - begin);
+}
+
 void check_torch_device(const std::string& device) {
+  check_torch_version(torch_version_found());
   const std::vector<std::string> there = graph_devices();
   std::size_t wanted = 0;
   if (device.starts_with("cuda:")) {

@@ -579,6 +579,14 @@ TEST(TorchDevices, OneThatIsNotThereIsNamed) {
   for (const char* device : {"cuda:77", "cuda:x", "tpu"}) EXPECT_THROW(check_torch_device(device), Error) << device;
 }
 
+TEST(TorchVersion, AnotherThanItWasBuiltWithIsNamed) {
+  EXPECT_EQ(torch_version_found(), torch_version());
+  EXPECT_NO_THROW(check_torch_version(torch_version()));
+  for (const char* other : {"1.13.1", "2.1.0", "one without a version"}) {
+    EXPECT_THROW(check_torch_version(other), Error) << other;
+  }
+}
+
 TEST(TorchDevices, TooLittleMemoryIsNamedWithWhatWasAskedAndWhatIsFree) {
   const auto full = [] {
     throw c10::OutOfMemoryError(
