@@ -131,10 +131,11 @@ void TorchNetwork::bind_copy(std::span<const float> parameters, std::int64_t ver
   float* const host = const_cast<float*>(parameters.data());  // libtorch knows no tensor that is only read
   if (device.is_cpu() && reinterpret_cast<std::uintptr_t>(host) % kLine == 0) return bind(host, learns, device);
   const Tensor all = torch::from_blob(host, {static_cast<std::int64_t>(layout_.parameter_count())});
-  if (!copy_.defined()) copy_ = torch::empty_like(all, all.options().device(device));
+  const bool first = !copy_.defined();
+  if (first) copy_ = torch::empty_like(all, all.options().device(device));
   const bool same = std::exchange(version_, version) == version && version >= 0;
   if (!same) copy_.copy_(all);
-  bind(copy_.data_ptr<float>(), learns, device);
+  if (first || device.is_cpu()) bind(copy_.data_ptr<float>(), learns, device);  // a device's stay where they are
 }
 
 TorchNets::TorchNets(const ModelSpec& spec, bool learns, bool bf16, torch::Device device)
