@@ -1,6 +1,7 @@
 """Several ranks for one learner: `learner.ranks`, and ranks that others start. Needs a build with GIPO_TORCH."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -114,6 +115,28 @@ def test_ranks_that_others_start_find_each_other(gipo, tmp_path, undisturbed):
     assert contents(tmp_path / "apart") == undisturbed
 
 
+def test_cards_exchange_by_nccl(gipo, tmp_path, with_torch):  # noqa: F811
+    """Two ranks on one card, which NCCL takes for the cards of two hosts."""
+    if not json.loads(gipo("doctor", "--machine", "--json").stdout)["cuda_devices"]:
+        pytest.skip("no CUDA device")
+    options = SMALL | {"learner.device": "cuda", "learner.products": "float"}
+    alone = gipo.train("alone", options)
+    for name in ("first", "second"):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        place = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                 "NCCL_SOCKET_IFNAME": "lo"}  # fmt: skip
+        words = train(gipo, gipo.folder / "runs", name, **options)
+        both = [subprocess.Popen(words, env=os.environ | place | {"RANK": str(r), "NCCL_HOSTID": f"host-{r}"},
+                                 stderr=subprocess.PIPE, text=True) for r in (0, 1)]  # fmt: skip
+        for process in both:
+            _, said = process.communicate(timeout=HANG)
+            assert process.returncode == 0, said
+    runs = gipo.folder / "runs"
+    assert distance(runs / "first", alone) < 1e-4
+    assert contents(runs / "first") == contents(runs / "second")
+
+
 def test_what_is_not_accepted_is_named(gipo, with_torch):  # noqa: F811
     there = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "GIPO_RANK_WAIT": "1"}
     ranks = {"learner.backend": "torch", "learner.ranks": 2}
@@ -121,6 +144,7 @@ def test_what_is_not_accepted_is_named(gipo, with_torch):  # noqa: F811
         (ranks | {"learner.backend": "cpu"}, {}, 'learner.ranks = 2 needs learner.backend = "torch", and it is "cpu"'),
         (ranks | {"learner.batch_size": 1}, {}, "learner.ranks = 2 is not accepted: learner.batch_size = 1"),
         (ranks | {"learner.ranks": 0}, {}, "learner.ranks"),
+        (ranks | {"learner.device": "cuda:1"}, {}, 'learner.device = "cuda:1" is not accepted with learner.ranks = 2'),
         (ranks, there | {"RANK": "2"}, 'RANK = "2" is not accepted in the environment: wanted a number from 0 to 1'),
         (ranks, there | {"RANK": "x"}, 'RANK = "x" is not accepted'),
         (ranks, there | {"WORLD_SIZE": "4"}, "learner.ranks = 2 is not accepted: WORLD_SIZE = 4 ranks were started"),

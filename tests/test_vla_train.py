@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import settings, summary
+from conftest import read_safetensors, settings, summary
 from test_resume import contents, kill_and_resume, train, whole
 from test_torch import torch_built, with_torch  # noqa: F401
 
@@ -43,18 +43,45 @@ KINDS = {
     "in place": {"policy.model": TINY + ", micro_batch=40"},
     "adapters": {"policy.model": TINY + ", micro_batch=40, lora=4", "advantage.mode": "gae"},
 }
+# All data is collected before the first update: the state of environments in other processes cannot be saved.
+COLLECTED = BANDIT | {"learner.updates": 24, "checkpoint.every_updates": 5, "staleness.env_steps_per_update": 0.001,
+                      "staleness.warmup": 512, "eval.every_updates": 9, "eval.episodes": 8}  # fmt: skip
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_and_resumed_ends_with_the_same_bytes(gipo, with_torch, tmp_path, kind):  # noqa: F811
-    """All data is collected before the first update: the state of environments in other processes cannot be saved."""
-    options = BANDIT | {"learner.updates": 24, "checkpoint.every_updates": 5, "staleness.env_steps_per_update": 0.001,
-                        "staleness.warmup": 512, "eval.every_updates": 9, "eval.episodes": 8} | KINDS[kind]  # fmt: skip
+def test_killed_and_resumed_ends_with_the_same_bytes(gipo, with_torch, tmp_path, kind, ranks):  # noqa: F811
+    options = COLLECTED | KINDS[kind] | {"learner.ranks": ranks}
     begin = time.monotonic()
     whole(train(gipo, tmp_path, "alone", **options))
     longest = 0.8 * (time.monotonic() - begin)
     kill_and_resume(gipo, tmp_path, options, kills=2, seed=1, longest=longest)
     assert contents(tmp_path / "alone") == contents(tmp_path / "killed")
+
+
+def learner_of(run):
+    """What the newest checkpoint's learner has learned, as one array."""
+    newest = max((run / "checkpoints").glob("[0-9]*[0-9]"), key=lambda folder: int(folder.name))
+    tensors = read_safetensors(newest / "learner.safetensors")
+    if "own" not in tensors:
+        return np.concatenate([v.ravel() for k, v in sorted(tensors.items()) if k.startswith(("policy.", "critic."))])
+    # Parameters, the number of steps and both moments, nearly as many of each.
+    return tensors["own"][: (tensors["own"].size - 8) // 12 * 4].view("<f4")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_learn_as_one_with_the_whole_batch(gipo, with_torch, kind):  # noqa: F811
+    alone = learner_of(gipo.train("alone", COLLECTED | KINDS[kind] | {"checkpoint.every_updates": 24}))
+    for ranks in (2, 3):
+        run = gipo.train(f"of-{ranks}", COLLECTED | KINDS[kind] | {"checkpoint.every_updates": 24, "learner.ranks": ranks})
+        ours = learner_of(run)
+        assert 0 < np.linalg.norm(ours - alone) / np.linalg.norm(alone) < 1e-5
+    # And one process goes on with what three have saved.
+    config = run / "config.toml"
+    text = config.read_text().replace("ranks = 3", "ranks = 1").replace("updates = 24\n", "updates = 26\n", 1)
+    config.write_text(text)
+    ended = gipo("resume", run)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_in_place_learns_too(gipo, with_torch):  # noqa: F811

@@ -20,6 +20,7 @@
 #include "gipo/cli/commands.h"
 #include "gipo/core/python.h"
 #include "gipo/io/files.h"
+#include "gipo/policy/torch_policy.h"
 #include "gipo/run/checkpoint.h"
 #include "gipo/run/run_folder.h"
 
@@ -165,6 +166,7 @@ std::optional<RankPlace> rank_place() {
   place.ranks = number("WORLD_SIZE", 1, 1024);
   place.rank = number("RANK", 0, place.ranks - 1);
   if (place.ranks == 1) return std::nullopt;
+  place.local_rank = variable("LOCAL_RANK").empty() ? 0 : number("LOCAL_RANK", 0, place.rank);
   place.host = variable("MASTER_ADDR");
   if (place.host.empty()) throw Error("MASTER_ADDR is not set in the environment: wanted the host of rank 0");
   place.port = number("MASTER_PORT", 1, 65535);
@@ -189,7 +191,9 @@ int serve(const RankPlace& place) {
   return kDone;
 }
 
-int launch_ranks(int ranks, const std::string& run_dir, const std::function<Words(Words)>& again) {
+int launch_ranks(const LearnerOptions& options, const std::string& run_dir, const std::function<Words(Words)>& again) {
+  const auto ranks = static_cast<int>(options.ranks);
+  if (options.device != "cpu") refuse_missing_devices(ranks, torch_cuda_devices().size());
   std::signal(SIGINT, count_signal);
   std::signal(SIGTERM, count_signal);
   Words words = own_words();

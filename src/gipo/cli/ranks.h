@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gipo/learner/options.h"
 #include "gipo/learner/ranks.h"
 
 namespace gipo::cli {
@@ -22,6 +23,6 @@ int serve(const RankPlace& place);
 // Starts the ranks of a run on this machine, each as this very program with the same words, and waits for them. Where one
 // is lost, all are started again, with the words that `again` makes of them, as long as the run gets on.
 using Words = std::vector<std::string>;
-int launch_ranks(int ranks, const std::string& run_dir, const std::function<Words(Words)>& again);
+int launch_ranks(const LearnerOptions& options, const std::string& run_dir, const std::function<Words(Words)>& again);
 
 }  // namespace gipo::cli

@@ -61,8 +61,8 @@ int learn(const LearnArguments& a) {
   if (place && place->rank > 0) return serve(*place);
   const auto [loaded, chosen] = load_learning(a, place);
   const Plan plan = make_plan(loaded);
-  if (const std::int64_t ranks = plan.config.learner.ranks; ranks > 1 && !place) {
-    return launch_ranks(static_cast<int>(ranks), plan.run_dir, [](Words words) {
+  if (plan.config.learner.ranks > 1 && !place) {
+    return launch_ranks(plan.config.learner, plan.run_dir, [](Words words) {
       std::erase(words, "--overwrite");
       if (std::ranges::find(words, "--resume") == words.end()) words.emplace_back("--resume");
       return words;

@@ -24,7 +24,7 @@ int resume(const ResumeArguments& a) {
   const std::int64_t wanted = point.plan.config.learner.ranks;
   if (place) refuse_other_ranks(*place, wanted, run + "/config.toml");
   if (wanted > 1 && !place) {
-    return launch_ranks(static_cast<int>(wanted), point.plan.run_dir, [](Words words) { return words; });
+    return launch_ranks(point.plan.config.learner, point.plan.run_dir, [](Words words) { return words; });
   }
   const std::shared_ptr<RankGroup> ranks = place ? join_ranks(*place) : nullptr;
   std::unique_ptr<Demonstrations> demonstrations;

@@ -161,8 +161,8 @@ int train(const TrainArguments& a) {
   const std::shared_ptr<const Weights> first = first_weights(plan, loaded.origins);
   if (a.dry_run) return dry_run(plan, loaded.origins, chosen, a.json);
   refuse_what_does_not_fit(plan, loaded.origins);
-  if (const std::int64_t ranks = plan.config.learner.ranks; ranks > 1 && !place) {
-    return launch_ranks(static_cast<int>(ranks), plan.run_dir, [&](Words words) {
+  if (plan.config.learner.ranks > 1 && !place) {
+    return launch_ranks(plan.config.learner, plan.run_dir, [&](Words words) {
       if (list_checkpoints(plan.run_dir + "/" + kCheckpointFolder).empty()) {
         if (!a.overwrite) words.emplace_back("--overwrite");
         return words;

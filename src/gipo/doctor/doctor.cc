@@ -117,7 +117,7 @@ void Examination::check_policy() {
   if (!plan_) return say(Health::kNote, fmt::format("{}: not checked without a config", kPolicyFile));
   try {
     const Weights w = weights_from_safetensors(plan_->model, read_file(path(kPolicyFile)), kPolicyFile);
-    const auto finite = [](const std::vector<float>& v) {
+    const auto finite = [](std::span<const float> v) {
       return std::all_of(v.begin(), v.end(), [](float x) { return std::isfinite(x); });
     };
     if (!finite(w.policy) || !finite(w.critic) || !finite(w.scale.mean) || !finite(w.scale.inverse_std) ||

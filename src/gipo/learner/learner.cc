@@ -159,8 +159,11 @@ void check_ranks(const LearnerOptions& o) {
     throw Error(
         fmt::format("learner.ranks = {} needs learner.backend = \"torch\", and it is \"{}\"", o.ranks, o.backend));
   }
-  if (o.device != "cpu") {
-    throw Error(fmt::format("learner.ranks = {} needs learner.device = \"cpu\", and it is \"{}\"", o.ranks, o.device));
+  if (o.device != "cpu" && o.device != "cuda") {
+    throw Error(
+        fmt::format("learner.device = \"{}\" is not accepted with learner.ranks = {}: each rank takes a device of "
+                    "its own; wanted \"cuda\", or \"cpu\"",
+                    o.device, o.ranks));
   }
   if (o.ranks > o.batch_size) {
     throw Error(fmt::format("learner.ranks = {} is not accepted: learner.batch_size = {} has fewer transitions",
@@ -172,15 +175,14 @@ std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream ra
   check_backend(setup.learner);
   if (setup.learner.backend == "cpu64") return std::make_unique<CpuLearner<double>>(setup, random, pool);
   if (setup.learner.backend == "check") return std::make_unique<CheckLearner>(setup, random, pool);
-  const bool in_place = is_in_place(setup.model);
-  if (setup.learner.backend == "torch" && setup.learner.device != "cpu" && !in_place)
-    return make_cuda_learner(setup, random);
   if (setup.learner.ranks > 1) {
     check_ranks(setup.learner);
     if (!setup.ranks) refuse_ranks(setup.learner.ranks);
     return std::make_unique<CpuLearner<float>>(setup, random, pool, nullptr,
                                                std::make_unique<RankLeader>(setup.ranks, setup));
   }
+  const bool on_device = setup.learner.backend == "torch" && setup.learner.device != "cpu";
+  if (on_device && !is_in_place(setup.model)) return make_cuda_learner(setup, random);
   if (setup.learner.backend == "torch") {
     return std::make_unique<CpuLearner<float>>(setup, random, pool, make_torch_policy);
   }

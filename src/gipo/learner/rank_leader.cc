@@ -8,20 +8,25 @@
 
 #include "gipo/data/encode.h"
 #include "gipo/io/bytes.h"
+#include "gipo/policy/own_parameters.h"
+#include "gipo/policy/vla_spec.h"
 
 namespace gipo {
 
 // As the learner knows a policy. What actors ask is asked of others.
-class RankedPolicy final : public Policy<float> {
+class RankedPolicy final : public Policy<float>, public OwnParameters {
  public:
   RankedPolicy(RankLeader& leader, bool average, std::unique_ptr<Policy<float>> alone, const PolicyRoom& room)
       : leader_(leader), average_(average), alone_(std::move(alone)), steps_(room.learned) {}
 
   std::vector<TensorSlice> tensors(Part part) const override { return alone_->tensors(part); }
   void initialise(Part part, std::span<float> parameters, RandomStream& random) const override {
-    alone_->initialise(part, parameters, random);
+    if (!leader_.in_place()) return alone_->initialise(part, parameters, random);
+    if (part == Part::kPolicy)
+      leader_.ask(RankCommand::kMakeModel, [&](ByteWriter& out, std::size_t) { random.save(out); });
   }
   void constrain(std::span<float> policy) const override { alone_->constrain(policy); }
+  OwnParameters* own() override { return leader_.in_place() ? this : nullptr; }
 
   void see(const PolicyParameters<float>& parameters, const PolicyInput& input) override {
     leader_.see(*parameters.scale, input, steps_);
@@ -79,6 +84,23 @@ class RankedPolicy final : public Policy<float> {
     leader_.sum_gradient(Part::kCritic, leader_.ask(RankCommand::kValueGradient, write));
   }
 
+  // A model in place: every rank has it whole, and what it learns with in parts.
+  std::array<double, 2> find_gradients() override {
+    const std::vector<std::string> norms = leader_.ask(RankCommand::kFindGradients, [](ByteWriter&, std::size_t) {});
+    return ByteReader(norms[0]).value<std::array<double, 2>>();
+  }
+  void step(const OwnStep& step) override {
+    leader_.ask(RankCommand::kStepModel, [&](ByteWriter& out, std::size_t) { out.value(step); });
+  }
+  std::shared_ptr<SharedModel> share() const override { return leader_.own().share(); }
+  std::size_t state_bytes() override { return leader_.own().state_bytes(); }
+  void save(const std::function<void(std::string_view)>& take) override {
+    leader_.ask_others(RankCommand::kSaveModel, [&] { leader_.own().save(take); });
+  }
+  void load(const std::function<void(char*, std::size_t)>& give) override {
+    leader_.ask_others(RankCommand::kLoadModel, [&] { leader_.own().load(give); });
+  }
+
   void choose(std::span<const ActionRow>) override { GIPO_NOT_REACHED(); }
   DistributionView<float> distribution() const override { GIPO_NOT_REACHED(); }
   void add_to(OnnxGraph&, std::span<const float>, const OnnxObservation&, const std::string&) const override {
@@ -103,22 +125,30 @@ namespace {
 
 constexpr std::chrono::seconds kHeartbeat(30);
 
+// Rows [first, second) of a rank, as evenly as they go.
+std::pair<std::size_t, std::size_t> rows_of_rank(std::size_t rows, int rank, int ranks) {
+  const auto at = [&](int r) { return rows * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks); };
+  return {at(rank), at(rank + 1)};
+}
+
 // The floats of an observation as one field, as ranks know them.
 ModelSpec flat(const ModelSpec& model) {
   return policy_from_safetensors(weights_to_safetensors(model, empty_weights(model), ""), "model").model;
 }
 
 RankSetup setup_of(const LearnerSetup& setup) {
-  return {flat(setup.model), static_cast<std::size_t>(setup.learner.batch_size), keeps_average(setup),
-          looks_at_average(setup)};
+  const PolicyRoom room = learner_room(setup.learner);
+  return {flat(setup.model), room.learned, keeps_average(setup), looks_at_average(setup), room.device != "cpu",
+          room.bf16,         room.tf32};
 }
 
 }  // namespace
 
 RankLeader::RankLeader(std::shared_ptr<RankGroup> group, const LearnerSetup& setup)
-    : group_(std::move(group)), model_(setup.model), part_(*group_, setup_of(setup)) {
-  ask(RankCommand::kSetUp,
-      [message = to_bytes(setup_of(setup), "")](ByteWriter& out, std::size_t) { out.append(message); });
+    : group_(std::move(group)), model_(setup.model), in_place_(is_in_place(setup.model)) {
+  const RankSetup ours = setup_of(setup);
+  ask_others(
+      RankCommand::kSetUp, [&] { part_ = std::make_unique<RankPart>(*group_, ours); }, to_bytes(ours, ""));
   heartbeat_ = std::jthread([this](const std::stop_token& stop) {
     std::mutex waiting;
     std::condition_variable_any wake;
@@ -148,7 +178,18 @@ std::unique_ptr<Policy<float>> RankLeader::make_policy(bool average, const Polic
 
 void RankLeader::bind(const RankArrays& arrays) {
   arrays_ = arrays;
-  part_.bind(arrays);
+  part_->bind(arrays);
+}
+
+OwnParameters& RankLeader::own() { return *part_->policy().own(); }
+
+void RankLeader::ask_others(RankCommand command, const std::function<void()>& ours, std::string_view message) {
+  const std::lock_guard lock(mutex_);
+  ByteWriter out;
+  out.value(command);
+  out.append(message);
+  for (int r = 1; r < group_->size(); ++r) group_->send(r, out.bytes());
+  ours();
 }
 
 std::vector<std::string> RankLeader::ask(RankCommand command,
@@ -168,7 +209,7 @@ std::vector<std::string> RankLeader::ask(RankCommand command,
   }
   ByteReader in(own);
   in.value<RankCommand>();
-  std::vector<std::string> all = {part_.execute(command, in)};
+  std::vector<std::string> all = {part_->execute(command, in)};
   for (std::size_t r = 1; answers(command) && r < ranks; ++r) all.push_back(group_->receive(static_cast<int>(r)));
   return all;
 }
@@ -180,12 +221,7 @@ void RankLeader::gather(const std::vector<std::string>& answers, float* out) con
 
 void RankLeader::see(const ObservationScale& scale, const PolicyInput& input, std::size_t steps) {
   if (std::exchange(changed_, false)) {
-    ask(RankCommand::kParameters, [&](ByteWriter& out, std::size_t rank) {
-      if (rank == 0) return;
-      for (const std::span<float> values : {arrays_.policy, arrays_.critic, arrays_.average}) {
-        out.array(std::span<const float>(values));
-      }
-    });
+    ask(RankCommand::kParameters, [](ByteWriter&, std::size_t) {});
   }
   split(input, steps);
   ask(RankCommand::kSee,
@@ -199,9 +235,9 @@ void RankLeader::split(const PolicyInput& input, std::size_t steps) {
   const std::size_t behind = input.rows - steps;
   std::size_t sequence = 0;
   for (int r = 0; r < ranks; ++r) {
-    const auto [begin, end] = share_of(steps, r, ranks);
+    const auto [begin, end] = rows_of_rank(steps, r, ranks);
     if (input.sequences.empty()) {
-      const auto [first, last] = share_of(behind, r, ranks);
+      const auto [first, last] = rows_of_rank(behind, r, ranks);
       shares_.push_back({begin, end, steps + first, steps + last, 0, 0});
       continue;
     }

@@ -48,8 +48,12 @@ class RankLeader {
   };
 
   static std::size_t index(Part part) { return part == Part::kPolicy ? 0 : 1; }
+  bool in_place() const { return in_place_; }
+  OwnParameters& own();  // of rank 0's part
   // The same message to every rank, or one for each; the answers, of rank 0 first.
   std::vector<std::string> ask(RankCommand command, const std::function<void(ByteWriter&, std::size_t rank)>& write);
+  // The same message to all but rank 0, which does `ours` beside them.
+  void ask_others(RankCommand command, const std::function<void()>& ours, std::string_view message = {});
   void gather(const std::vector<std::string>& answers, float* out) const;
   void see(const ObservationScale& scale, const PolicyInput& input, std::size_t steps);
   void split(const PolicyInput& input, std::size_t steps);
@@ -59,7 +63,8 @@ class RankLeader {
 
   std::shared_ptr<RankGroup> group_;
   ModelSpec model_;  // the learner's
-  RankPart part_;
+  bool in_place_;
+  std::unique_ptr<RankPart> part_;
   RankArrays arrays_;
   bool changed_ = true;
   std::vector<RankShare> shares_;  // [ranks] of the batch

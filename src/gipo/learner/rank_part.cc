@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "gipo/io/bytes.h"
-#include "gipo/kernels/dense.h"
+#include "gipo/policy/own_parameters.h"
 #include "gipo/policy/torch_policy.h"
 
 namespace gipo {
@@ -17,16 +18,19 @@ std::string bytes_of_floats(std::span<const float> values) {
 
 }  // namespace
 
-std::pair<std::size_t, std::size_t> share_of(std::size_t values, int rank, int ranks) {
-  const auto at = [&](int r) { return values * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks); };
-  return {at(rank), at(rank + 1)};
-}
-
 void refuse_ranks(std::int64_t ranks) {
   if (ranks == 1) return;
   throw Error(fmt::format(
       "learner.ranks = {} needs several processes: `gipo train`, `learn` and `resume` start them, and so does torchrun",
       ranks));
+}
+
+void refuse_missing_devices(std::int64_t ranks, std::size_t devices) {
+  const auto there = static_cast<std::int64_t>(devices);
+  if (ranks <= there || (there > 0 && std::getenv("GIPO_RANKS_SHARE_DEVICES"))) return;
+  throw Error(fmt::format(
+      "learner.ranks: {} on one machine with {} CUDA device{}, and learner.device = \"cuda\": wanted one for each rank",
+      ranks, there, there == 1 ? "" : "s"));
 }
 
 bool answers(RankCommand command) {
@@ -39,6 +43,7 @@ bool answers(RankCommand command) {
     case RankCommand::kValueGradient:
     case RankCommand::kReadGradient:
     case RankCommand::kReadMoments:
+    case RankCommand::kFindGradients:
       return true;
     default:
       return false;
@@ -50,6 +55,9 @@ std::string to_bytes(const RankSetup& setup, const std::string& env_id) {
     out.value<std::uint64_t>(setup.batch_size);
     out.value(setup.keeps_average);
     out.value(setup.looks_at_average);
+    out.value(setup.on_devices);
+    out.value(setup.bf16);
+    out.value(setup.tf32);
     out.text(weights_to_safetensors(setup.model, empty_weights(setup.model), env_id));
   });
 }
@@ -59,26 +67,39 @@ RankSetup rank_setup(ByteReader& in) {
   setup.batch_size = in.value<std::uint64_t>();
   setup.keeps_average = in.value<bool>();
   setup.looks_at_average = in.value<bool>();
+  setup.on_devices = in.value<bool>();
+  setup.bf16 = in.value<bool>();
+  setup.tf32 = in.value<bool>();
   setup.model = policy_from_safetensors(in.text(), "rank 0").model;
   return setup;
 }
 
 RankPart::RankPart(RankGroup& group, const RankSetup& setup) : group_(group), dims_(setup.model.distribution.dims()) {
+  if (setup.on_devices) group.use_devices();
+  memory_ = setup.on_devices ? make_device_memory(group.device(), setup.tf32) : make_host_memory();
   const ModelSpec& model = setup.model;
   // Rows can be divided anywhere; of a policy with memory, between sequences alone.
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::size_t share = model.has_memory() ? setup.batch_size : (setup.batch_size + ranks - 1) / ranks;
-  net_ = make_torch_policy(model, {2 * share, share, true});
-  if (setup.looks_at_average) average_ = make_torch_policy(model, {share, share, false});
+  PolicyRoom room{2 * share, share, true, group.device(), setup.bf16, setup.tf32, &group};
+  net_ = make_torch_policy(model, room);
+  room.rows = share, room.critic = false;
+  if (setup.looks_at_average) average_ = make_torch_policy(model, room);
+  const std::size_t policy = parameter_count(model, Part::kPolicy), critic = parameter_count(model, Part::kCritic);
   for (const int part : {0, 1}) {
     Share& s = shares_[part];
-    std::tie(s.begin, s.end) =
-        share_of(parameter_count(model, part == 0 ? Part::kPolicy : Part::kCritic), group.rank(), group.size());
-    for (auto* v : {&s.gradient, &s.first, &s.second}) v->resize(s.end - s.begin);
+    std::tie(s.begin, s.end) = share_of(part == 0 ? policy : critic, group.rank(), group.size());
+    for (auto* v : {&s.gradient, &s.first, &s.second}) *v = memory_->make(s.end - s.begin);
+  }
+  if (group.rank() > 0 || setup.on_devices) {
+    arrays_ = {memory_->make(policy), memory_->make(critic), memory_->make(policy), memory_->make(critic),
+               memory_->make(setup.keeps_average ? policy : 0)};
   }
   columns_.resize(model.fields.size());
   column_at_.resize(model.fields.size());
 }
+
+void RankPart::bind(const RankArrays& learners) { (group_.device() == "cpu" ? arrays_ : learners_) = learners; }
 
 std::string RankPart::execute(RankCommand command, ByteReader& in) {
   Share* share = nullptr;
@@ -88,7 +109,7 @@ std::string RankPart::execute(RankCommand command, ByteReader& in) {
     case RankCommand::kSetUp:
       return {};
     case RankCommand::kParameters:
-      take_parameters(in);
+      take_parameters();
       return {};
     case RankCommand::kSee:
       see(in);
@@ -118,34 +139,63 @@ std::string RankPart::execute(RankCommand command, ByteReader& in) {
       step(in);
       return {};
     case RankCommand::kReadGradient:
-      return bytes_of_floats(shares_[in.value<std::uint8_t>()].gradient);
+      return read(shares_[in.value<std::uint8_t>()].gradient);
     case RankCommand::kReadMoments:
     case RankCommand::kWriteMoments: {
-      AlignedVector<float>& all = moments(in, share);
+      const std::span<float> all = moments(in, share);
       const auto first = in.value<std::uint64_t>(), last = in.value<std::uint64_t>();
       const std::size_t begin = std::clamp<std::size_t>(first, share->begin, share->end),
                         end = std::clamp<std::size_t>(last, begin, share->end);
-      const std::span<float> ours(all.data() + (begin - share->begin), end - begin);
-      if (command == RankCommand::kReadMoments) return bytes_of_floats(ours);
+      const std::span<float> ours = all.subspan(begin - share->begin, end - begin);
+      if (command == RankCommand::kReadMoments) return read(ours);
       if (ours.empty()) return {};
       const std::vector<float> given = in.array<float>();
-      std::copy_n(given.data() + (begin - first), ours.size(), ours.data());
+      memory_->write(std::span(given).subspan(begin - first, ours.size()), ours);
       return {};
     }
+    case RankCommand::kMakeModel: {
+      RandomStream random;
+      random.load(in);
+      net_->initialise(Part::kPolicy, {}, random);
+      return {};
+    }
+    case RankCommand::kFindGradients: {
+      const std::array<double, 2> norms = net_->own()->find_gradients();
+      return bytes_of([&](ByteWriter& out) { out.value(norms); });
+    }
+    case RankCommand::kStepModel:
+      net_->own()->step(in.value<OwnStep>());
+      return {};
+    case RankCommand::kSaveModel:
+      net_->own()->save({});
+      return {};
+    case RankCommand::kLoadModel:
+      net_->own()->load({});
+      return {};
   }
   GIPO_NOT_REACHED();
 }
 
 Policy<float>& RankPart::net(ByteReader& in) { return in.value<bool>() ? *average_ : *net_; }
 
-AlignedVector<float>& RankPart::moments(ByteReader& in, Share*& share) {
+std::string RankPart::read(std::span<const float> there) const {
+  std::string bytes(there.size_bytes(), '\0');
+  memory_->read(there, {reinterpret_cast<float*>(bytes.data()), there.size()});
+  return bytes;
+}
+
+std::span<float> RankPart::moments(ByteReader& in, Share*& share) {
   share = &shares_[in.value<std::uint8_t>()];
   return in.value<std::uint8_t>() == 0 ? share->first : share->second;
 }
 
-void RankPart::take_parameters(ByteReader& in) {
-  if (group_.rank() == 0) return;  // they are its own
-  for (const std::span<float> values : {arrays_.policy, arrays_.critic, arrays_.average}) in.array_into(values);
+void RankPart::take_parameters() {
+  for (const auto& [ours, learners] : {std::pair(arrays_.policy, learners_.policy),
+                                       {arrays_.critic, learners_.critic},
+                                       {arrays_.average, learners_.average}}) {
+    if (!learners.empty()) memory_->write(learners, ours);
+    group_.spread_first({ours.data(), ours.size()});
+  }
 }
 
 void RankPart::see(ByteReader& in) {
@@ -183,7 +233,7 @@ std::string RankPart::policy_gradient(ByteReader& in) {
   loss.entropy_coef = in.value<float>();
   loss.kl_coef = in.value<float>();
   if (loss.kl_coef != 0) loss.other = average_.get();
-  std::ranges::fill(arrays_.policy_gradient, 0.0F);
+  memory_->clear(arrays_.policy_gradient);
   if (steps_ > 0) net_->policy_gradient(actions_.data(), loss, arrays_.policy_gradient);
   return sum_gradient(0);
 }
@@ -194,15 +244,15 @@ std::string RankPart::values() {
 
 std::string RankPart::value_gradient(ByteReader& in) {
   const std::vector<float> d_values = in.array<float>();
-  std::ranges::fill(arrays_.critic_gradient, 0.0F);
+  memory_->clear(arrays_.critic_gradient);
   if (steps_ > 0) net_->value_gradient(d_values.data(), steps_, arrays_.critic_gradient);
   return sum_gradient(1);
 }
 
 std::string RankPart::sum_gradient(int part) {
-  AlignedVector<float>& sum = shares_[part].gradient;
-  group_.sum_shares(gradient(part), sum);
-  const double squares = dense_kernels<float>().sum_of_squares(sum.data(), sum.size());
+  const std::span<float> all = gradient(part), sum = shares_[part].gradient;
+  group_.sum_shares({all.data(), all.size()}, sum.data());
+  const double squares = memory_->sum_of_squares(sum);
   return bytes_of([&](ByteWriter& out) { out.value(squares); });
 }
 
@@ -210,33 +260,27 @@ void RankPart::step(ByteReader& in) {
   const int part = in.value<std::uint8_t>();
   const auto constants = in.value<AdamWStep<float>>();
   const auto towards = in.value<float>();  // of the average
-  Share& s = shares_[part];
-  const std::span<float> all = parameters(part);
-  dense_kernels<float>().adamw(constants, s.gradient.data(), all.data() + s.begin, s.first.data(), s.second.data(),
-                               s.gradient.size());
-  group_.spread_shares(all);
-  if (part != 0) return;
-  net_->constrain(all);
-  for (std::size_t k = 0; k < arrays_.average.size(); ++k) {
-    arrays_.average[k] = (1.0F - towards) * arrays_.average[k] + towards * all[k];
+  const Share& s = shares_[part];
+  const std::span<float> all = parameters(part), learners = part == 0 ? learners_.policy : learners_.critic;
+  memory_->adamw(constants, s.gradient, all.subspan(s.begin, s.end - s.begin), s.first, s.second);
+  group_.spread_shares({all.data(), all.size()});
+  if (part == 0) {
+    net_->constrain(all);
+    memory_->move_average(arrays_.average, all, towards);
+    if (!learners_.average.empty()) memory_->read(arrays_.average, learners_.average);
   }
+  if (!learners.empty()) memory_->read(all, learners);
 }
 
 void serve_rank(RankGroup& group) {
   std::unique_ptr<RankPart> part;
-  AlignedVector<float> policy, critic, policy_gradient, critic_gradient, average;
   while (true) {
     const std::string message = group.receive(0);
     ByteReader in(message);
     const auto command = in.value<RankCommand>();
     if (command == RankCommand::kEnd) return;
     if (command == RankCommand::kSetUp) {
-      const RankSetup setup = rank_setup(in);
-      for (auto* v : {&policy, &policy_gradient}) v->resize(parameter_count(setup.model, Part::kPolicy));
-      for (auto* v : {&critic, &critic_gradient}) v->resize(parameter_count(setup.model, Part::kCritic));
-      if (setup.keeps_average) average.resize(policy.size());
-      part = std::make_unique<RankPart>(group, setup);
-      part->bind({policy, critic, policy_gradient, critic_gradient, average});
+      part = std::make_unique<RankPart>(group, rank_setup(in));
       continue;
     }
     if (command == RankCommand::kNothing) continue;

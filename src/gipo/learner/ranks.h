@@ -2,50 +2,23 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
-#include <string_view>
-#include <utility>
 
-#include "gipo/core/error.h"
+#include "gipo/core/rank_group.h"
 
 namespace gipo {
-
-// Another rank has ended, or cannot be reached: the run cannot go on, and what the ranks hold is in parts. The newest
-// checkpoint is what there is to go on with.
-class RanksLost : public RunError {
- public:
-  using RunError::RunError;
-};
-
-// Processes that make the updates of one run together. Each has one; one thread at a time calls it. Every function throws
-// RanksLost where another rank is gone, and from then on always.
-class RankGroup {
- public:
-  virtual ~RankGroup() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-
-  // A message from one rank to another; each is received by exactly one call.
-  virtual void send(int to, std::string_view message) = 0;
-  virtual std::string receive(int from) = 0;
-
-  // The next two are called by all ranks in the same order, with arrays of the same size, of which each rank has a share.
-  // own: this rank's share of the sum over ranks, added up in their order.
-  virtual void sum_shares(std::span<const float> all, std::span<float> own) = 0;
-  // Each rank's share of the array becomes that of all.
-  virtual void spread_shares(std::span<float> all) = 0;
-};
-
-// The values [first, second) of an array that are a rank's share.
-std::pair<std::size_t, std::size_t> share_of(std::size_t values, int rank, int ranks);
 
 // Throws Error where learner.ranks is above 1, for those who train in one process.
 void refuse_ranks(std::int64_t ranks);
 
+// Throws Error where so many ranks of this machine do not each have one of its CUDA devices, unless the environment says that
+// they share them (GIPO_RANKS_SHARE_DEVICES).
+void refuse_missing_devices(std::int64_t ranks, std::size_t devices);
+
 // Where a rank finds the others, as torchrun says it in environment variables.
 struct RankPlace {
   int rank = 0, ranks = 1;
+  int local_rank = 0;              // among those of this machine: the CUDA device that it has there
   std::string host = "127.0.0.1";  // MASTER_ADDR
   int port = 0;                    // MASTER_PORT
   bool hosted = false;             // who started the ranks answers there; otherwise rank 0 does

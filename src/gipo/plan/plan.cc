@@ -63,8 +63,8 @@ class Planner {
     make_task();
     check_rewards();
     named(c_.learner.backend == "check" ? "learner.check" : "learner.backend", [&] { check_backend(c_.learner); });
-    named(c_.learner.device == "cpu" ? "learner.precision" : "learner.device", [&] { check_device(c_.learner); });
     named("learner.ranks", [&] { check_ranks(c_.learner); });
+    named(c_.learner.device == "cpu" ? "learner.precision" : "learner.device", [&] { check_device(c_.learner); });
     named("surrogate.name", [&] { return Surrogate(c_.surrogate); });
     check_centre();
     if (c_.eval.target_return && c_.eval.every_updates == 0) {
@@ -209,12 +209,6 @@ class Planner {
     if (!plan_.model.is_large()) return;
     named("policy.encoder", [&] { return vla_config_of(plan_.model); });
     if (is_in_place(plan_.model)) check_in_place();
-    if (c_.learner.ranks > 1) {
-      refuse({"learner.ranks", "policy.encoder"},
-             fmt::format("learner.ranks = {} is not accepted with policy.encoder = \"openvla_oft\": it learns in one "
-                         "process",
-                         c_.learner.ranks));
-    }
     if (c_.learner.publish == Published::kAverage) {
       refuse({"learner.publish", "policy.encoder"},
              "learner.publish = \"average\" is not accepted with policy.encoder = \"openvla_oft\": its value head has "

@@ -5,6 +5,7 @@
 
 #include "gipo/core/error.h"
 #include "gipo/core/random.h"
+#include "gipo/core/rank_group.h"
 #include "gipo/policy/own_parameters.h"
 #include "gipo/policy/vla_spec.h"
 #include "gipo/vla/shared_model.h"
@@ -41,6 +42,7 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
     setup.recompute = form_.recompute;
     setup.deterministic = true;
     setup.record = false;
+    setup.ranks = room_.ranks;
     auto model = make_large_model(setup);
     model->fill(random.next_u64());
     if (!form_.folder.empty()) VlaCheckpoint(form_.folder).load(*model);
@@ -118,32 +120,43 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
   std::shared_ptr<SharedModel> share() const override { return model_; }
 
   std::size_t state_bytes() override {
-    std::size_t bytes = 0;
-    save([&](std::string_view piece) { bytes += piece.size(); });
-    return bytes;
+    return model_->with([&](LargeModel& m) {
+      std::size_t bytes = m.state_bytes();
+      each_trained(m, [&](std::size_t i) { bytes += bytes_of(m, i); });
+      return bytes;
+    });
   }
   void save(const std::function<void(std::string_view)>& take) override {
     model_->with([&](LargeModel& m) {
-      for (std::size_t i = 0; i < m.tensors().size(); ++i) {
-        if (is_trained(form_.train, m.tensors()[i].part)) m.get_tensor(i, false, take);
-      }
+      if (first_rank()) each_trained(m, [&](std::size_t i) { m.get_tensor(i, false, take); });
       m.save_state(take);
     });
   }
   void load(const std::function<void(char*, std::size_t)>& give) override {
     model_->with([&](LargeModel& m) {
       std::string bytes;
-      for (std::size_t i = 0; i < m.tensors().size(); ++i) {
-        if (!is_trained(form_.train, m.tensors()[i].part)) continue;
-        bytes.resize(m.tensors()[i].size() * size_of(m.tensor_type()));
+      const auto read = [&](std::size_t i) {
+        bytes.resize(bytes_of(m, i));
         give(bytes.data(), bytes.size());
         m.set_tensor(i, m.tensor_type(), bytes);
-      }
+      };
+      if (first_rank()) each_trained(m, read);
       m.load_state(give);
     });
   }
 
  private:
+  bool first_rank() const { return !room_.ranks || room_.ranks->rank() == 0; }
+  template <class F>
+  void each_trained(const LargeModel& m, F&& f) const {
+    for (std::size_t i = 0; i < m.tensors().size(); ++i) {
+      if (is_trained(form_.train, m.tensors()[i].part)) f(i);
+    }
+  }
+  static std::size_t bytes_of(const LargeModel& m, std::size_t i) {
+    return m.tensors()[i].size() * size_of(m.tensor_type());
+  }
+
   template <class F>
   void each_piece(std::size_t rows, F&& f) const {
     const auto most = static_cast<std::size_t>(form_.micro_batch);
@@ -217,7 +230,7 @@ PolicyMemory large_policy_memory(const ModelSpec& spec, const PolicyRoom& room) 
   const auto rows = static_cast<double>(room.rows);
   memory.held = rows * (static_cast<double>(cameras_of(spec) * form.config.image * form.config.image * 3) +
                         4.0 * static_cast<double>(spec.distribution.outputs()) * (room.learned > 0 ? 3 : 1));
-  if (room.device == "cpu" && room.learned > 0) memory.held += vla_memory(form.config, form.train, false).sum();
+  if (room.device == "cpu" && room.learned > 0) memory.held += vla_memory(form.config, form.train, false, 1).sum();
   return memory;
 }
 

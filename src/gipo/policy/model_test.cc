@@ -184,8 +184,9 @@ TEST(Model, WeightsComeBackFromTheirFile) {
   Weights weights = empty_weights(spec);
   weights.version = 12;
   RandomStream random(4);
-  for (auto* v : {&weights.policy, &weights.critic, &weights.scale.mean}) {
-    for (float& x : *v) x = static_cast<float>(random.normal());
+  for (const std::span<float> v :
+       {std::span<float>(weights.policy), std::span<float>(weights.critic), std::span<float>(weights.scale.mean)}) {
+    for (float& x : v) x = static_cast<float>(random.normal());
   }
   const std::string bytes = weights_to_safetensors(spec, weights, "T");
   const Weights back = weights_from_safetensors(spec, bytes, "file");

@@ -26,7 +26,8 @@ class OwnParameters {
   virtual void step(const OwnStep& step) = 0;
   virtual std::shared_ptr<SharedModel> share() const = 0;  // with actors
 
-  // Parameters and moments as bytes, in order, so many in all; and back.
+  // Parameters and moments as bytes, in order, so many in all; and back. With ranks all of them call these, and the functions of
+  // rank 0 are asked alone.
   virtual std::size_t state_bytes() = 0;
   virtual void save(const std::function<void(std::string_view)>& take) = 0;
   virtual void load(const std::function<void(char* out, std::size_t size)>& give) = 0;

@@ -17,6 +17,7 @@ namespace gipo {
 class OnnxGraph;
 class OwnParameters;
 class RandomStream;
+class RankGroup;
 
 // Names of nodes: the scaled floats of observations, empty where there are none, and the fields that encoders read.
 struct OnnxObservation {
@@ -29,7 +30,8 @@ struct OnnxObservation {
 // until nothing more is asked about them.
 template <class T>
 struct PolicyParameters {
-  std::span<const T> policy, critic;  // flat, as tensors() says
+  std::span<const T> policy,
+      critic;  // flat, as tensors() says; from a cache line on, so that products always round alike
   const ObservationScale* scale = nullptr;
   // Two calls with one version mean the same numbers; negative: always others.
   std::int64_t policy_version = -1, critic_version = -1;
@@ -134,6 +136,9 @@ struct PolicyRoom {
   std::string device = "cpu";  // of libtorch's networks, as learner.device says
   bool bf16 = false;           // there, in products
   bool tf32 = true;            // the same, where they are not
+  // Ranks that learn together. Parameters and gradients then lie where their group exchanges them; a model in place has what it
+  // learns with in parts. Must outlive the policy.
+  RankGroup* ranks = nullptr;
 };
 
 // Of the kind that the spec asks for.

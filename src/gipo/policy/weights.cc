@@ -9,9 +9,10 @@ namespace gipo {
 void Weights::save(ByteWriter& out, bool with_critic) const {
   out.value(version);
   out.value(policy_version);
-  const std::vector<float> none;
-  for (const std::vector<float>* values : {&policy, with_critic ? &critic : &none, &scale.mean, &scale.inverse_std}) {
-    out.array(*values);
+  for (const std::span<const float> values :
+       {std::span<const float>(policy), with_critic ? std::span<const float>(critic) : std::span<const float>(),
+        std::span<const float>(scale.mean), std::span<const float>(scale.inverse_std)}) {
+    out.array(values);
   }
   out.value(scale.limit);
   returns.save(out);
@@ -20,8 +21,9 @@ void Weights::save(ByteWriter& out, bool with_critic) const {
 void Weights::load(ByteReader& in) {
   version = in.value<std::int64_t>();
   policy_version = in.value<std::int64_t>();
-  for (std::vector<float>* values : {&policy, &critic, &scale.mean, &scale.inverse_std}) {
-    in.array_into(std::span<float>(*values));
+  for (const std::span<float> values : {std::span<float>(policy), std::span<float>(critic),
+                                        std::span<float>(scale.mean), std::span<float>(scale.inverse_std)}) {
+    in.array_into(values);
   }
   scale.limit = in.value<float>();
   returns.load(in);

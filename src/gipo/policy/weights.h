@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gipo/core/aligned_vector.h"
 #include "gipo/core/random.h"
 #include "gipo/policy/model.h"
 #include "gipo/policy/scale.h"
@@ -22,7 +23,7 @@ class SharedModel;
 struct Weights {
   std::int64_t version = 0;
   std::int64_t policy_version = 0;  // the last that changed the policy
-  std::vector<float> policy, critic;
+  AlignedVector<float> policy, critic;
   std::shared_ptr<SharedModel> model;  // in place of both, where what learns also acts; its weights do change
   ObservationScale scale;
   RunningMoments returns{1};  // discounted ones, for the scale of rewards; none where these stay as they are

@@ -119,12 +119,14 @@ class Populations : public SmallRuns, public testing::Test {
       }
     }
     const Weights one = load_policy(dir_ / "cpu " + what).weights, other = load_policy(dir_ / "card " + what).weights;
-    for (const auto& [a, b] :
-         {std::pair(&one.policy, &other.policy), std::pair(&one.critic, &other.critic),
-          std::pair(&one.scale.mean, &other.scale.mean), std::pair(&one.scale.inverse_std, &other.scale.inverse_std)}) {
-      ASSERT_EQ(a->size(), b->size());
-      for (std::size_t k = 0; k < a->size(); ++k)
-        ASSERT_NEAR((*a)[k], (*b)[k], 1e-3 * (1 + std::abs((*a)[k]))) << what << " parameter " << k;
+    using Floats = std::span<const float>;
+    for (const auto& [a, b] : {std::pair<Floats, Floats>(one.policy, other.policy),
+                               {one.critic, other.critic},
+                               {one.scale.mean, other.scale.mean},
+                               {one.scale.inverse_std, other.scale.inverse_std}}) {
+      ASSERT_EQ(a.size(), b.size());
+      for (std::size_t k = 0; k < a.size(); ++k)
+        ASSERT_NEAR(a[k], b[k], 1e-3 * (1 + std::abs(a[k]))) << what << " parameter " << k;
     }
     const double greedy = lines("cpu " + what, "evaluations.jsonl").back()["mean"];
     EXPECT_NEAR(lines("card " + what, "evaluations.jsonl").back()["mean"].get<double>(), greedy,

@@ -255,8 +255,8 @@ void to_card(const Net& net, std::span<const float> parameters, float* card) {
   each_parameter(net, [&](std::size_t at, std::size_t to) { card[to] = parameters[at]; });
 }
 
-std::vector<float> from_card(const Net& net, const float* card) {
-  std::vector<float> parameters;
+AlignedVector<float> from_card(const Net& net, const float* card) {
+  AlignedVector<float> parameters;
   each_parameter(net, [&](std::size_t, std::size_t from) { parameters.push_back(card[from]); });
   return parameters;
 }

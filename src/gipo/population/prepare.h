@@ -24,7 +24,7 @@ std::size_t memory_bytes(const RunSpec& spec);
 
 // Parameters of a network in the order of files, as the card has them, and back.
 void to_card(const Net& net, std::span<const float> parameters, float* card);
-std::vector<float> from_card(const Net& net, const float* card);
+AlignedVector<float> from_card(const Net& net, const float* card);
 
 // The first state of a run into the head of its memory (layout.h).
 void write_head(const Plan& plan, const RunSpec& spec, char* head);

@@ -317,14 +317,14 @@ std::string VlaMemory::words() const {
                      gib(gradients), gib(master), gib(moments), gib(sum()));
 }
 
-VlaMemory vla_memory(const VlaConfig& config, const VlaTrainConfig& train, bool bf16) {
+VlaMemory vla_memory(const VlaConfig& config, const VlaTrainConfig& train, bool bf16, int ranks) {
   double all = 0, trained = 0;
   for (const VlaTensor& t : vla_tensors(config, train.lora)) {
     all += static_cast<double>(t.size());
     if (is_trained(train, t.part)) trained += static_cast<double>(t.size());
   }
   const double each = bf16 ? 2 : 4;
-  return {all * each, trained * each, bf16 ? trained * 2 : 0, trained * 8};
+  return {all * each, trained * each, bf16 ? trained * 2 / ranks : 0, trained * 8 / ranks};
 }
 
 }  // namespace gipo

@@ -92,6 +92,7 @@ struct VlaMemory {
   double sum() const { return weights + gradients + master + moments; }
   std::string words() const;  // "weights 13.7 GiB + ..."
 };
-VlaMemory vla_memory(const VlaConfig& config, const VlaTrainConfig& train, bool bf16);
+// Of each of so many ranks, which have a share of master and moments.
+VlaMemory vla_memory(const VlaConfig& config, const VlaTrainConfig& train, bool bf16, int ranks);
 
 }  // namespace gipo

@@ -16,6 +16,8 @@
 
 namespace gipo {
 
+class RankGroup;
+
 // How much of a gradient is computed from what the forward kept, and how much of the forward is run again: more memory or
 // more time. Language layers from the first on: so many run again in whole, the next so many from their gate and up products
 // on. Blocks of both towers: so many from the first on. -1: all.
@@ -30,6 +32,9 @@ struct VlaSetup {
   Recompute recompute;
   bool deterministic = false;  // on a card: gradients whose bytes are the same each time
   bool record = true;  // on a card: inference of a shape is recorded, which is worth while for weights that stay
+  // That train it together, each with its samples: every rank has the weights, and a share of what AdamW keeps. All ranks then
+  // call norms, step, save_state and load_state at once. Must outlive the model.
+  RankGroup* ranks = nullptr;
 };
 
 // Spans are the caller's. A prompt is the tokens of one sample, its first the one that begins a text.
@@ -92,12 +97,14 @@ class LargeModel {
   // The same for losses that others know: by the outputs that infer would give.
   virtual void accumulate(const VlaInputs& inputs, std::span<const float> by_logits,
                           std::span<const float> by_values) = 0;
-  // Of the gradient so far: of all but the value head, and of that.
+  // Of the gradient so far, of all ranks: of all but the value head, and of that.
   virtual std::array<double, 2> norms() = 0;
   // AdamW with the gradient so far, which is cleared. The norm of the gradient; where that is not finite nothing else is done.
   virtual double step(const VlaStep& step) = 0;
 
-  // What AdamW keeps, and of bf16 parameters the low halves of their masters: bytes, in pieces; and back.
+  // What AdamW keeps, and of bf16 parameters the low halves of their masters: so many bytes, in pieces; and back. Of ranks the
+  // first alone is given them, and asked for them; the others then have its weights, too.
+  virtual std::size_t state_bytes() = 0;
   virtual void save_state(const std::function<void(std::string_view)>& take) = 0;
   virtual void load_state(const std::function<void(char* out, std::size_t size)>& give) = 0;
 

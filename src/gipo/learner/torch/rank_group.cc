@@ -1,9 +1,11 @@
-// Ranks over libtorch's process groups: gloo, over TCP.
+// Ranks over libtorch's process groups: gloo, over TCP; between CUDA devices NCCL.
 #include <fmt/format.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -12,6 +14,8 @@
 #include <vector>
 
 #include "gipo/learner/ranks.h"
+#include "gipo/learner/torch/rank_devices.h"
+#include "gipo/policy/torch_policy.h"
 
 namespace gipo {
 namespace {
@@ -44,22 +48,30 @@ std::string first_line(const std::exception& e) {
   return text.substr(0, text.find('\n'));
 }
 
+// As NCCL knows it.
+std::string this_host() {
+  if (const char* const said = std::getenv("NCCL_HOSTID")) return said;
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
 template <class T>
 Tensor tensor_over(const T* values, std::size_t count, torch::ScalarType type) {
   return torch::from_blob(const_cast<T*>(values), {static_cast<std::int64_t>(count)}, type);
 }
 
-class GlooGroup final : public RankGroup {
+class TorchGroup final : public RankGroup {
  public:
-  GlooGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store)
-      : rank_(place.rank), size_(place.ranks) {
+  TorchGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store)
+      : rank_(place.rank), size_(place.ranks), local_rank_(place.local_rank), store_(store) {
     const auto options = c10d::ProcessGroupGloo::Options::create(kSilence);
     using Gloo = c10d::ProcessGroupGloo;
     const bool local = place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.");
     options->devices.push_back(!place.interface.empty() ? Gloo::createDeviceForInterface(place.interface)
                                : local                  ? Gloo::createDeviceForHostname("127.0.0.1")
                                                         : Gloo::createDefaultDevice());
-    group_ = c10::make_intrusive<Gloo>(store, rank_, size_, options);
+    gloo_ = c10::make_intrusive<Gloo>(store, rank_, size_, options);
   }
 
   int rank() const override { return rank_; }
@@ -93,57 +105,172 @@ class GlooGroup final : public RankGroup {
     return message;
   }
 
-  // Everyone gives each rank what is in that one's share, a block at a time, so that little is held beside the array.
-  void sum_shares(std::span<const float> all, std::span<float> own) override {
-    const auto ranks = static_cast<std::size_t>(size_);
-    const std::size_t longest = (all.size() + ranks - 1) / ranks, block = std::min(longest, kBlock);
-    given_.resize(ranks * block);
-    taken_.resize(ranks * block);
-    for (std::size_t done = 0; done < longest; done += block) {
-      std::size_t mine = 0;
-      for (int r = 0; r < size_; ++r) {
-        const auto [begin, end] = share_of(all.size(), r, size_);
-        const std::size_t first = std::min(begin + done, end), count = std::min(block, end - first);
-        std::copy_n(all.data() + first, count, given_.data() + static_cast<std::size_t>(r) * block);
-        if (r == rank_) mine = count;
-      }
-      attempt(-1, [&] {
-        Tensor out = tensor_over(taken_.data(), taken_.size(), torch::kFloat32);
-        Tensor in = tensor_over(given_.data(), given_.size(), torch::kFloat32);
-        std::vector<std::int64_t> evenly;
-        group_->alltoall_base(out, in, evenly, evenly)->wait();
-      });
-      for (std::size_t i = 0; i < mine; ++i) {
-        float sum = taken_[i];
-        for (std::size_t r = 1; r < ranks; ++r) sum += taken_[r * block + i];
-        own[done + i] = sum;
+  void use_devices() override {
+    const std::vector<std::string> devices = torch_cuda_devices();
+    std::string mine, complaint;
+    try {
+      refuse_missing_devices(local_rank_ + 1, devices.size());
+      mine = fmt::format("cuda:{}", static_cast<std::size_t>(local_rank_) % devices.size());
+    } catch (const Error& e) {
+      complaint = fmt::format("rank {} of {}: {}", rank_, size_, e.what());
+    }
+    // What each has, or why it has none, to all.
+    const std::vector<std::string> all = gather(complaint.empty() ? "+" + this_host() + "/" + mine : "-" + complaint);
+    for (const std::string& one : all) {
+      if (one[0] == '-') throw Error(one.substr(1));
+    }
+    bool apart = true;
+    for (std::size_t i = 0; i < all.size(); ++i) apart = apart && std::ranges::count(all, all[i]) == 1;
+    device_ = mine;
+    stay_on_device(device_);
+    if (apart) attempt(-1, [&] { nccl_ = make_nccl(store_, rank_, size_, device_, kSilence); });
+  }
+  const std::string& device() const override { return device_; }
+
+  void sum(std::span<double> values) override {
+    const std::vector<std::string> all = gather({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+    std::ranges::fill(values, 0.0);
+    for (const std::string& one : all) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        double value = 0;
+        std::memcpy(&value, one.data() + i * sizeof value, sizeof value);
+        values[i] += value;
       }
     }
   }
 
-  void spread_shares(std::span<float> all) override {
+  void sum_shares(const RankArray& all, void* own) override {
+    if (all.size == 0) return;
+    const torch::NoGradGuard none;
+    const Tensor whole = over(all), sum = over({own, count_of(share(all.size, rank_)), all.bf16});
+    if (!nccl_) return sum_blocks(whole, sum);
     attempt(-1, [&] {
-      std::vector<c10::intrusive_ptr<c10d::Work>> work;
-      for (int r = 0; r < size_; ++r) {
-        const auto [begin, end] = share_of(all.size(), r, size_);
-        if (begin == end) continue;
-        std::vector<Tensor> share = {tensor_over(all.data() + begin, end - begin, torch::kFloat32)};
-        c10d::BroadcastOptions options;
+      each_share(whole, [&](int r, Tensor part) {
+        std::vector<Tensor> tensors = {part};
+        c10d::ReduceOptions options;
         options.rootRank = r;
-        work.push_back(group_->broadcast(share, options));
-      }
-      for (const auto& w : work) w->wait();
+        return nccl_->reduce(tensors, options);
+      });
+      if (sum.const_data_ptr() != part_of(whole, rank_).const_data_ptr()) sum.copy_(part_of(whole, rank_));
     });
   }
 
+  void spread_shares(const RankArray& all) override {
+    if (all.size == 0) return;
+    const torch::NoGradGuard none;
+    attempt(-1, [&] { each_share(over(all), [&](int r, const Tensor& part) { return broadcast(r, part); }); });
+  }
+
+  void spread_first(const RankArray& all) override {
+    if (all.size == 0) return;
+    const torch::NoGradGuard none;
+    attempt(-1, [&] { broadcast(0, over(all))->wait(); });
+    settle();
+  }
+
  private:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
+  Tensor over(const RankArray& a) const {
+    return torch::from_blob(
+        a.data, {static_cast<std::int64_t>(a.size)},
+        torch::TensorOptions(torch::Device(device_)).dtype(a.bf16 ? torch::kBFloat16 : torch::kFloat32));
+  }
+  std::pair<std::size_t, std::size_t> share(std::size_t values, int r) const { return share_of(values, r, size_); }
+  static std::size_t count_of(const std::pair<std::size_t, std::size_t>& share) { return share.second - share.first; }
+  Tensor part_of(const Tensor& whole, int r) const {
+    const auto [begin, end] = share(static_cast<std::size_t>(whole.numel()), r);
+    return whole.narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
+  }
+
+  // f for each rank's share, all at once.
+  template <class F>
+  void each_share(const Tensor& whole, F&& f) {
+    std::vector<Work> work;
+    if (nccl_) nccl_->startCoalescing();
+    for (int r = 0; r < size_; ++r) {
+      const Tensor part = part_of(whole, r);
+      if (part.numel() > 0) work.push_back(f(r, part));
+    }
+    if (nccl_) work = {nccl_->endCoalescing()};
+    for (const Work& w : work) {
+      if (w) w->wait();
+    }
+    settle();
+  }
+
+  // An array of a device that gloo carries goes through the host.
+  Work broadcast(int root, const Tensor& part) {
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    std::vector<Tensor> tensors = {part};
+    if (nccl_) return nccl_->broadcast(tensors, options);
+    if (part.is_cuda()) {
+      tensors[0] = part.cpu();
+      staged_.emplace_back(tensors[0], part);
+    }
+    tensors[0] = tensors[0].view(torch::kUInt8);
+    return gloo_->broadcast(tensors, options);
+  }
+  void settle() {
+    for (auto& [from, to] : staged_) to.copy_(from);
+    staged_.clear();
+  }
+
+  // Everyone gives each rank what is in that one's share, a block at a time, so that little is held beside the array.
+  void sum_blocks(const Tensor& whole, const Tensor& sum) {
+    const auto ranks = static_cast<std::size_t>(size_), all = static_cast<std::size_t>(whole.numel());
+    std::size_t longest = 0;
+    for (int r = 0; r < size_; ++r) longest = std::max(longest, count_of(share(all, r)));
+    const auto block = static_cast<std::int64_t>(std::min(longest, kBlock));
+    given_.resize(ranks * static_cast<std::size_t>(block));
+    taken_.resize(given_.size());
+    Tensor in = tensor_over(given_.data(), given_.size(), torch::kFloat32);
+    Tensor out = tensor_over(taken_.data(), taken_.size(), torch::kFloat32);
+    for (std::int64_t done = 0; done < static_cast<std::int64_t>(longest); done += block) {
+      const auto within = [&](const Tensor& part) {
+        const std::int64_t first = std::min(done, part.numel());
+        return part.narrow(0, first, std::min(block, part.numel() - first));
+      };
+      for (int r = 0; r < size_; ++r) {
+        const Tensor part = within(part_of(whole, r));
+        in.narrow(0, r * block, part.numel()).copy_(part);
+      }
+      attempt(-1, [&] {
+        std::vector<std::int64_t> evenly;
+        gloo_->alltoall_base(out, in, evenly, evenly)->wait();
+      });
+      const auto mine = static_cast<std::size_t>(within(sum).numel());
+      for (std::size_t i = 0; i < mine; ++i) {
+        for (std::size_t r = 1; r < ranks; ++r) taken_[i] += taken_[r * static_cast<std::size_t>(block) + i];
+      }
+      within(sum).copy_(out.narrow(0, 0, static_cast<std::int64_t>(mine)));
+    }
+  }
+
+  // What each rank says, to all.
+  std::vector<std::string> gather(const std::string& mine) {
+    std::vector<std::string> all(static_cast<std::size_t>(size_));
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) {
+        all[static_cast<std::size_t>(r)] = mine;
+        for (int to = 0; to < size_; ++to) {
+          if (to != rank_) send(to, mine);
+        }
+      } else {
+        all[static_cast<std::size_t>(r)] = receive(r);
+      }
+    }
+    return all;
+  }
+
   void send_bytes(int to, const void* data, std::size_t size) {
     std::vector<Tensor> tensors = {tensor_over(static_cast<const char*>(data), size, torch::kUInt8)};
-    group_->send(tensors, to, 0)->wait();
+    gloo_->send(tensors, to, 0)->wait();
   }
   void receive_bytes(int from, void* data, std::size_t size) {
     std::vector<Tensor> tensors = {tensor_over(static_cast<char*>(data), size, torch::kUInt8)};
-    group_->recv(tensors, from, 0)->wait();
+    gloo_->recv(tensors, from, 0)->wait();
   }
 
   template <class F>
@@ -158,10 +285,14 @@ class GlooGroup final : public RankGroup {
     }
   }
 
-  int rank_, size_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
-  std::string lost_;  // why no more can be asked of the group
+  int rank_, size_, local_rank_;
+  std::string device_ = "cpu";
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  c10::intrusive_ptr<c10d::Backend> nccl_;  // where every rank has a device of its own
+  std::string lost_;                        // why no more can be asked of the group
   std::vector<float> given_, taken_;
+  std::vector<std::pair<Tensor, Tensor>> staged_;  // on the host, and where it goes
 };
 
 class StoreHost final : public RankHost {
@@ -213,7 +344,7 @@ std::shared_ptr<RankGroup> join_ranks(const RankPlace& place) {
     throw refuse(fmt::format("rank {} of {} has not come within {:g} s", missing, place.ranks, place.wait_seconds));
   }
   try {
-    return std::make_shared<GlooGroup>(place, store);
+    return std::make_shared<TorchGroup>(place, store);
   } catch (const std::exception& e) {
     throw refuse(
         fmt::format("rank {} of {} cannot connect to the others ({})", place.rank, place.ranks, first_line(e)));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -10,6 +11,7 @@
 #include "gipo/core/thread_pool.h"
 #include "gipo/io/bytes.h"
 #include "gipo/learner/ranks.h"
+#include "gipo/policy/torch_policy.h"
 
 namespace gipo {
 namespace {
@@ -182,13 +184,50 @@ TEST(Ranks, SharesAreSummedInOrderAndSpread) {
       for (std::size_t i = 0; i < size; ++i) all[i] = static_cast<float>(group.rank() + 1) * static_cast<float>(i % 97);
       const auto [begin, end] = share_of(size, group.rank(), group.size());
       std::vector<float> own(end - begin);
-      group.sum_shares(all, own);
+      group.sum_shares({all.data(), size}, own.data());
       std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(begin));
-      group.spread_shares(all);
+      group.spread_shares({all.data(), size});
       for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(all[i], 6 * static_cast<float>(i % 97)) << i;
+      all[size - 1] = static_cast<float>(group.rank());
+      group.spread_first({all.data(), size});
+      EXPECT_EQ(all[size - 1], 0);
+      double each[2] = {1, 0.5 * group.rank()};
+      group.sum(each);
+      EXPECT_EQ(each[0], 3);
+      EXPECT_EQ(each[1], 1.5);
     };
     with_ranks(
         3, [&](const std::shared_ptr<RankGroup>& group) { work(*group); }, work);
+  }
+}
+
+TEST(Ranks, HalvesAreSummedInFloatWhereTheyLie) {
+  const auto work = [](RankGroup& group) {
+    std::vector<std::uint16_t> all(40, group.rank() == 0 ? 0x3f80 : 0x3b80);  // 1 and 2^-8, of which two move a one
+    const auto [begin, end] = share_of(all.size(), group.rank(), group.size());
+    group.sum_shares({all.data(), all.size(), true}, all.data() + begin);
+    group.spread_shares({all.data(), all.size(), true});
+    EXPECT_EQ(all, std::vector<std::uint16_t>(40, 0x3f81));  // 1 + 2^-7
+  };
+  with_ranks(
+      3, [&](const std::shared_ptr<RankGroup>& group) { work(*group); }, work);
+}
+
+// Two ranks on one device: what they exchange goes through the host.
+TEST(Ranks, OnADeviceAreOneLearner) {
+  if (torch_cuda_devices().empty()) GTEST_SKIP() << "no CUDA device, or built without CUDA";
+  ::setenv("GIPO_RANKS_SHARE_DEVICES", "1", 1);
+  for (const ActionSpace& action : {ActionSpace::discrete(5), ActionSpace::box({-1, -2, 0}, {1, 2, 3})}) {
+    LearnerSetup setup = setup_for(1, action, false);
+    const Ended alone = learn_with(setup, 50);
+    setup.learner.ranks = 2;
+    setup.learner.device = "cuda";
+    setup.learner.products = ProductKind::kFloat;
+    const Ended ours = learn_with(setup, 50);
+    EXPECT_LT(difference(ours.weights.policy, alone.weights.policy), 1e-4);
+    EXPECT_LT(difference(ours.weights.critic, alone.weights.critic), 1e-4);
+    EXPECT_EQ(learn_with(setup, 0, ours.state).state, ours.state);
+    EXPECT_EQ(learn_with(setup, 50).state, ours.state);
   }
 }
 
@@ -253,7 +292,11 @@ TEST(Ranks, OptionsThatDoNotGoTogetherAreNamed) {
   options.backend = "torch";
   EXPECT_EQ(complaint(), "");
   options.device = "cuda";
-  EXPECT_EQ(complaint(), "learner.ranks = 4 needs learner.device = \"cpu\", and it is \"cuda\"");
+  EXPECT_EQ(complaint(), "");
+  options.device = "cuda:1";
+  EXPECT_EQ(complaint(),
+            "learner.device = \"cuda:1\" is not accepted with learner.ranks = 4: each rank takes a device of its own; "
+            "wanted \"cuda\", or \"cpu\"");
   options.device = "cpu";
   options.batch_size = 3;
   EXPECT_EQ(complaint(), "learner.ranks = 4 is not accepted: learner.batch_size = 3 has fewer transitions");

@@ -6,13 +6,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "gipo/core/aligned_vector.h"
 #include "gipo/core/error.h"
 
 namespace gipo {
 namespace {
-
-constexpr auto kLine = static_cast<std::uintptr_t>(CacheLineAllocator<float>::kAlignment);
 
 using torch::Tensor;
 
@@ -129,13 +126,13 @@ void TorchNetwork::bind(float* parameters, bool learns, torch::Device device) {
 void TorchNetwork::bind_copy(std::span<const float> parameters, std::int64_t version, bool learns,
                              torch::Device device) {
   float* const host = const_cast<float*>(parameters.data());  // libtorch knows no tensor that is only read
-  if (device.is_cpu() && reinterpret_cast<std::uintptr_t>(host) % kLine == 0) return bind(host, learns, device);
+  if (device.is_cpu()) return bind(host, learns, device);
   const Tensor all = torch::from_blob(host, {static_cast<std::int64_t>(layout_.parameter_count())});
   const bool first = !copy_.defined();
   if (first) copy_ = torch::empty_like(all, all.options().device(device));
   const bool same = std::exchange(version_, version) == version && version >= 0;
   if (!same) copy_.copy_(all);
-  if (first || device.is_cpu()) bind(copy_.data_ptr<float>(), learns, device);  // a device's stay where they are
+  if (first) bind(copy_.data_ptr<float>(), learns, device);
 }
 
 TorchNets::TorchNets(const ModelSpec& spec, bool learns, bool bf16, torch::Device device)

@@ -29,8 +29,7 @@ class TorchNetwork {
 
   // Parameters that lie there, of the host or of a device.
   void bind(float* parameters, bool learns, torch::Device device);
-  // Those of the host. A device gets a copy of them, unless it has that version; and so does the processor where they do not
-  // begin at a cache line, since products may round otherwise there.
+  // Those of the host. A device gets a copy of them, unless it has that version.
   void bind_copy(std::span<const float> parameters, std::int64_t version, bool learns, torch::Device device);
   std::span<const torch::Tensor> tensors() const { return tensors_; }
 

@@ -26,16 +26,13 @@ using torch::Tensor;
 
 constexpr double kPolicyGain = 0.01, kCriticGain = 1;  // of the first weights at the output
 
-void copy_to(const Tensor& from, std::span<float> out) {
-  const Tensor host = from.to(torch::kCPU).contiguous();
-  std::copy_n(host.const_data_ptr<float>(), host.numel(), out.data());
+Tensor floats_at(std::span<const float> values, const torch::Device& device) {
+  return torch::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())},
+                          torch::TensorOptions(device));
 }
 
-void copy_gradients(const NetworkLayout& layout, const std::vector<Tensor>& gradients, std::span<float> out) {
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const TensorSlice& s = layout.slices()[i];
-    copy_to(gradients[i], out.subspan(s.offset, s.values()));
-  }
+void copy_to(const Tensor& from, std::span<float> out, const torch::Device& device = torch::kCPU) {
+  if (!out.empty()) floats_at(out, device).copy_(from.reshape(-1));
 }
 
 class TorchPolicy final : public Policy<float> {
@@ -44,6 +41,7 @@ class TorchPolicy final : public Policy<float> {
       : spec_(spec),
         room_(room),
         device_(room.device),
+        arrays_at_(room.ranks ? device_ : torch::Device(torch::kCPU)),
         nets_(spec, room.learned > 0, room.bf16, device_),
         pi_(spec.distribution, room.learned),
         mask_field_(mask_field(spec.fields)) {}
@@ -63,9 +61,8 @@ class TorchPolicy final : public Policy<float> {
   }
 
   void constrain(std::span<float> policy) const override {
-    for (float& v : policy.subspan(count(Part::kPolicy))) {
-      v = std::clamp(v, static_cast<float>(kMinLogStd), static_cast<float>(kMaxLogStd));
-    }
+    const std::span<float> log_std = policy.subspan(count(Part::kPolicy));
+    if (!log_std.empty()) floats_at(log_std, arrays_at_).clamp_(kMinLogStd, kMaxLogStd);
   }
 
   void see(const PolicyParameters<float>& parameters, const PolicyInput& input) override {
@@ -112,7 +109,7 @@ class TorchPolicy final : public Policy<float> {
     evaluated_ = rows;
     outputs_ = on_device(device_, [&] { return nets_.outputs(rows); });
     host_outputs_ = outputs_.detach().to(torch::kCPU);
-    view_ = {host_outputs_.const_data_ptr<float>(), extra()};
+    view_ = {host_outputs_.const_data_ptr<float>(), extra_};
     if (learns()) pi_.evaluate(view_, rows, mask_);
   }
 
@@ -138,7 +135,9 @@ class TorchPolicy final : public Policy<float> {
     d_outputs_.resize(room_.learned * spec_.distribution.outputs());
     DistributionLoss<float> of_outputs{loss.d_log_prob, loss.entropy_coef, loss.kl_coef, nullptr};
     if (loss.other) of_outputs.other = &static_cast<const TorchPolicy*>(loss.other)->pi_;
-    pi_.gradient(actions, of_outputs, d_outputs_.data(), gradient.subspan(count(Part::kPolicy)));
+    d_extra_.resize(extra_.size());
+    pi_.gradient(actions, of_outputs, d_outputs_.data(), d_extra_);
+    if (!extra_.empty()) copy_to(floats_at(d_extra_, torch::kCPU), gradient.last(extra_.size()), arrays_at_);
     backward(network(Part::kPolicy), outputs_, d_outputs_.data(), gradient);
   }
 
@@ -166,13 +165,17 @@ class TorchPolicy final : public Policy<float> {
   bool learns() const { return room_.learned > 0; }
   const TorchNetwork& network(Part part) const { return nets_.network(part); }
   std::size_t count(Part part) const { return network(part).layout().parameter_count(); }
-  std::span<const float> extra() const { return parameters_.policy.subspan(count(Part::kPolicy)); }
 
   void bind(const PolicyParameters<float>& parameters) {
-    parameters_ = parameters;
-    nets_.network(Part::kPolicy).bind_copy(parameters.policy, parameters.policy_version, learns(), device_);
-    if (!room_.critic) return;
-    nets_.network(Part::kCritic).bind_copy(parameters.critic, parameters.critic_version, learns(), device_);
+    extra_.resize(parameters.policy.size() - count(Part::kPolicy));
+    if (!extra_.empty()) copy_to(floats_at(parameters.policy.last(extra_.size()), arrays_at_), extra_);
+    bind(Part::kPolicy, parameters.policy, parameters.policy_version);
+    if (room_.critic) bind(Part::kCritic, parameters.critic, parameters.critic_version);
+  }
+  void bind(Part part, std::span<const float> parameters, std::int64_t version) {
+    TorchNetwork& network = nets_.network(part);
+    if (room_.ranks) return network.bind(const_cast<float*>(parameters.data()), learns(), device_);
+    network.bind_copy(parameters, version, learns(), device_);
   }
 
   Tensor state_before(const PolicyInput& input) const {
@@ -182,23 +185,27 @@ class TorchPolicy final : public Policy<float> {
     return state.to(device_);
   }
 
-  static void backward(const TorchNetwork& network, const Tensor& output, const float* d_output,
-                       std::span<float> gradient) {
+  void backward(const TorchNetwork& network, const Tensor& output, const float* d_output,
+                std::span<float> gradient) const {
     stay_on_this_thread();
     const Tensor d = torch::from_blob(const_cast<float*>(d_output), output.sizes()).to(output.device());
     const std::vector<Tensor> leaves(network.tensors().begin(), network.tensors().end());
-    copy_gradients(network.layout(), torch::autograd::grad({output}, leaves, {d}), gradient);
+    const std::vector<Tensor> found = torch::autograd::grad({output}, leaves, {d});
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const TensorSlice& s = network.layout().slices()[i];
+      copy_to(found[i], gradient.subspan(s.offset, s.values()), arrays_at_);
+    }
   }
 
   ModelSpec spec_;
   PolicyRoom room_;
-  torch::Device device_;
+  torch::Device device_, arrays_at_;  // of the networks; of parameters and gradients
   TorchNets nets_;
   EvaluatedDistribution<float> pi_;
   std::size_t mask_field_;
 
   // Of the last calls.
-  PolicyParameters<float> parameters_;
+  std::vector<float> extra_, d_extra_;  // parameters of the distribution
   std::size_t evaluated_ = 0;
   const std::uint8_t* mask_ = nullptr;
   AlignedVector<float> encoded_, scaled_;  // [rows, observation_size]

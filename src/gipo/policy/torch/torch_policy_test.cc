@@ -509,25 +509,6 @@ TEST(TorchDeviceNetworks, AreThoseOfThePolicy) {
 }
 
 // Where parameters lie changes nothing: a run that was resumed has them elsewhere.
-TEST(TorchPolicy, OutputsDoNotDependOnWhereParametersLie) {
-  const ModelSpec spec = seeing("image=nature", {2, 44, 40});
-  const Observations seen(spec);
-  const auto policy = make_torch_policy(spec, {kRows, 0});
-  const Parameters parameters = first_parameters(*policy, spec);
-  std::vector<float> first;
-  for (std::size_t shift = 0; shift < 16; ++shift) {
-    AlignedVector<float> elsewhere(shift);
-    elsewhere.insert(elsewhere.end(), parameters.policy.begin(), parameters.policy.end());
-    const std::span<const float> moved = std::span<const float>(elsewhere).subspan(shift);
-    policy->see({moved, parameters.critic, &parameters.scale}, {seen.columns, kRows});
-    policy->forward(kRows);
-    const float* const outputs = policy->distribution().outputs;
-    const std::vector<float> found(outputs, outputs + kRows * spec.distribution.outputs());
-    if (shift == 0) first = found;
-    EXPECT_EQ(found, first) << shift;
-  }
-}
-
 // On every CUDA device of this machine, with what a device may round otherwise.
 TEST(TorchDevices, ComputeWhatTheProcessorComputes) {
   if (torch_cuda_devices().empty()) GTEST_SKIP() << "no CUDA device, or built without CUDA";

@@ -127,9 +127,14 @@ class VlaPolicy final : public Policy<float> {
   }
 
  private:
-  static void copy_to(const Tensor& from, std::span<float> out) {
+  // Parameters and gradients where they lie.
+  Tensor there(std::span<const float> values) const {
+    return at::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())},
+                         at::TensorOptions(room_.ranks ? device_ : at::kCPU).dtype(at::kFloat));
+  }
+  void copy_to(const Tensor& from, std::span<float> out) const {
     const c10::InferenceMode guard;
-    at::from_blob(out.data(), from.sizes(), at::kFloat).copy_(from);
+    there(out).copy_(from);
   }
 
   // On the host the network reads parameters where they lie; a card has a copy, unless that is of the same version.
@@ -137,9 +142,6 @@ class VlaPolicy final : public Policy<float> {
     const c10::InferenceMode guard;
     Tensor& policy = parameters_[0];
     Tensor& critic = parameters_[1];
-    const auto there = [](std::span<const float> values) {
-      return at::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())}, at::kFloat);
-    };
     const bool cpu = device_.is_cpu();
     if (cpu && policy.defined() && policy.const_data_ptr() == parameters.policy.data() &&
         (!room_.critic || critic.const_data_ptr() == parameters.critic.data())) {
