@@ -5,6 +5,8 @@
 
 #include <deque>
 
+#include "gipo/policy/torch/torch_nets.h"
+
 namespace gipo {
 namespace {
 
@@ -50,12 +52,8 @@ class DeviceMemory final : public RankMemory {
   }
 
  private:
-  static Tensor host(std::span<const float> values) {
-    return torch::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())});
-  }
-  Tensor on_device(std::span<const float> values) const {
-    return torch::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())}, options_);
-  }
+  static Tensor host(std::span<const float> values) { return floats_at(values, torch::kCPU); }
+  Tensor on_device(std::span<const float> values) const { return floats_at(values, options_.device()); }
 
   torch::TensorOptions options_;
   std::deque<Tensor> arrays_;

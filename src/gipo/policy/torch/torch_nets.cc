@@ -135,6 +135,11 @@ void TorchNetwork::bind_copy(std::span<const float> parameters, std::int64_t ver
   if (first) bind(copy_.data_ptr<float>(), learns, device);
 }
 
+torch::Tensor floats_at(std::span<const float> values, const torch::Device& device) {
+  return torch::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())},
+                          torch::TensorOptions(device));
+}
+
 TorchNets::TorchNets(const ModelSpec& spec, bool learns, bool bf16, torch::Device device)
     : spec_(spec),
       learns_(learns),

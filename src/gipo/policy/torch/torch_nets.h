@@ -104,6 +104,9 @@ class TorchNets {
   torch::Tensor after_;                         // [rows, memory_state] the policy's state after its rows
 };
 
+// Floats that lie on the host or on a device, as a tensor.
+torch::Tensor floats_at(std::span<const float> values, const torch::Device& device);
+
 // One thread a call: which networks run side by side is the caller's business, and bytes do not depend on it. OpenMP counts
 // threads for each that calls it.
 void stay_on_this_thread();

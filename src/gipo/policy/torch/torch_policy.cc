@@ -26,11 +26,6 @@ using torch::Tensor;
 
 constexpr double kPolicyGain = 0.01, kCriticGain = 1;  // of the first weights at the output
 
-Tensor floats_at(std::span<const float> values, const torch::Device& device) {
-  return torch::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())},
-                          torch::TensorOptions(device));
-}
-
 void copy_to(const Tensor& from, std::span<float> out, const torch::Device& device = torch::kCPU) {
   if (!out.empty()) floats_at(out, device).copy_(from.reshape(-1));
 }

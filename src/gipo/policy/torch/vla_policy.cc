@@ -129,8 +129,7 @@ class VlaPolicy final : public Policy<float> {
  private:
   // Parameters and gradients where they lie.
   Tensor there(std::span<const float> values) const {
-    return at::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())},
-                         at::TensorOptions(room_.ranks ? device_ : at::kCPU).dtype(at::kFloat));
+    return floats_at(values, room_.ranks ? device_ : at::Device(at::kCPU));
   }
   void copy_to(const Tensor& from, std::span<float> out) const {
     const c10::InferenceMode guard;

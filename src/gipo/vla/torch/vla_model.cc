@@ -1,4 +1,5 @@
-// The large model with its trainer: where its parameters lie, inference, the fused head and AdamW. The network is vla_network.h.
+// The large model with its trainer: inference, and gradients by the fused head. The network is vla_network.h, where parameters lie and
+// how they learn vla_parameters.h.
 #include "gipo/vla/vla_model.h"
 
 #include <ATen/Parallel.h>
@@ -10,13 +11,12 @@
 #include "gipo/core/error.h"
 #include "gipo/core/rank_group.h"
 #include "gipo/vla/torch/vla_network.h"
+#include "gipo/vla/torch/vla_parameters.h"
 
 namespace gipo {
 namespace {
 
 using namespace vla;
-
-constexpr std::int64_t kAlign = 8;  // parameters; AdamW's kernel takes as many at a time
 
 // A learner that acts with it calls from several threads, each of which would have threads of its own: bytes do not depend on
 // how many there are, and nobody waits for them.
@@ -37,13 +37,13 @@ class TorchLargeModel final : public LargeModel {
         device_(device),
         type_(device.is_cuda() ? at::kBFloat16 : at::kFloat),
         net_(this->setup(), device_, type_),
-        ranks_(setup.ranks) {
+        parameters_(this->setup(), device_, type_) {
     const c10::InferenceMode guard;
     if (device.is_cuda() && setup.deterministic) {
       at::globalContext().setDeterministicAlgorithms(true, false);
       at::globalContext().setDeterministicFillUninitializedMemory(false);
     }
-    lay_out();
+    net_.bind(parameters_.arrays());
   }
 
   void fill(std::uint64_t seed) override {
@@ -64,7 +64,7 @@ class TorchLargeModel final : public LargeModel {
           break;
       }
     }
-    if (trained_.low.defined()) trained_.low.zero_();
+    parameters_.clear_low();
   }
 
   void set_tensor(std::size_t index, TensorType type, std::string_view bytes) override {
@@ -75,7 +75,7 @@ class TorchLargeModel final : public LargeModel {
     const Tensor to = net_.value(index);
     // copy_ alone reads these bytes.
     const Tensor source = at::from_blob(const_cast<char*>(bytes.data()), {to.numel()}, at::TensorOptions(from));
-    const auto [low, at] = low_of(index);
+    const auto [low, at] = parameters_.low_of(index, to.numel());
     if (!low.defined() || from != at::kFloat) {
       to.view(-1).copy_(source);
       if (low.defined()) low.zero_();
@@ -132,7 +132,7 @@ class TorchLargeModel final : public LargeModel {
     check_samples(s, objective);
     graphs_.clear();  // the memory of recorded inference is needed, and weights are about to change
     if (first_) net_.begin_gradient();
-    summed_ = false;
+    parameters_.gradient_changed();
     Forward f;
     f.rows = net_.find_rows(s.inputs);
     f.hidden = net_.run(f, net_.images_of(s.inputs), net_.proprio_of(s.inputs), true);
@@ -155,7 +155,7 @@ class TorchLargeModel final : public LargeModel {
     GIPO_CHECK(by_values.size() == static_cast<std::size_t>(inputs.n));
     graphs_.clear();
     if (first_) net_.begin_gradient();
-    summed_ = false;
+    parameters_.gradient_changed();
     Forward f;
     f.rows = net_.find_rows(inputs);
     f.hidden = net_.run(f, net_.images_of(inputs), net_.proprio_of(inputs), true);
@@ -170,90 +170,27 @@ class TorchLargeModel final : public LargeModel {
   std::array<double, 2> norms() override {
     const c10::InferenceMode guard;
     if (!setup().record) use_one_thread();
-    const Norms norms = find_norms();
-    return {norms.parts[0].item<double>(), norms.parts[1].item<double>()};
+    return parameters_.norms();
   }
 
   double step(const VlaStep& step) override {
     const c10::InferenceMode guard;
     if (!setup().record) use_one_thread();
     GIPO_CHECK(!first_);
-    const Norms norms = find_norms();
-    ++steps_;
-    for (const Group& group : groups_) {
-      const double rate = group.value_head ? step.value_rate : step.rate, n = static_cast<double>(steps_);
-      AdamWStep<float> s;
-      s.beta1 = static_cast<float>(step.beta1), s.beta2 = static_cast<float>(step.beta2);
-      s.epsilon = static_cast<float>(step.epsilon);
-      s.rate = static_cast<float>(rate / (1 - std::pow(step.beta1, n)));
-      s.second_scale = static_cast<float>(1 / (1 - std::pow(step.beta2, n)));
-      s.keep = static_cast<float>(1 - rate * step.weight_decay);
-      s.scale = 1;
-      const std::int64_t begin = std::clamp(group.begin, share_.begin, share_.end),
-                         count = std::clamp(group.end, begin, share_.end) - begin;
-      if (count <= 0) continue;
-      const auto whole = [&](const Tensor& t) { return t.narrow(0, begin, count); };
-      const auto kept = [&](const Tensor& t) { return t.narrow(0, begin - share_.begin, count); };
-      const Tensor& norm = step.apart ? norms.parts[group.value_head ? 1 : 0] : norms.all;
-      run_adamw({type_ == at::kFloat ? Value::kFloat : Value::kBf16, count, whole(trained_.value).mutable_data_ptr(),
-                 trained_.low.defined() ? kept(trained_.low).mutable_data_ptr<std::int16_t>() : nullptr,
-                 whole(trained_.gradient).const_data_ptr(), kept(trained_.first).mutable_data_ptr<float>(),
-                 kept(trained_.second).mutable_data_ptr<float>(), norm.const_data_ptr<float>(),
-                 static_cast<float>(step.max_norm), s},
-                device_);
-    }
-    if (ranks_) ranks_->spread_shares(array_of(trained_.value));
+    const double norm = parameters_.step(step);
     first_ = true;
-    const double size = norms.all.item<float>();
-    if (!std::isfinite(size)) --steps_;
-    return size;
+    return norm;
   }
 
-  std::size_t state_bytes() override {
-    const auto count = static_cast<std::size_t>(trained_.value.numel());
-    return sizeof steps_ + count * (2 * sizeof(float) + (trained_.low.defined() ? sizeof(std::int16_t) : 0));
-  }
+  std::size_t state_bytes() override { return parameters_.state_bytes(); }
   void save_state(const std::function<void(std::string_view)>& take) override {
     const c10::InferenceMode guard;
     GIPO_CHECK(first_);
-    if (rank() == 0) take({reinterpret_cast<const char*>(&steps_), sizeof steps_});
-    each_state([&](const Tensor& t) {
-      if (rank() > 0) return hand_over(t, [&](std::string_view piece) { ranks_->send(0, piece); });
-      hand_over(t, take);
-      each_piece_of_others([&](int r, std::int64_t) { take(ranks_->receive(r)); });
-    });
+    parameters_.save_state(take);
   }
   void load_state(const std::function<void(char*, std::size_t)>& give) override {
     const c10::InferenceMode guard;
-    if (rank() == 0) give(reinterpret_cast<char*>(&steps_), sizeof steps_);
-    if (ranks_) {
-      ranks_->spread_first(array_of(trained_.value));
-      double steps = rank() == 0 ? static_cast<double>(steps_) : 0;
-      ranks_->sum({&steps, 1});
-      steps_ = static_cast<std::int64_t>(steps);
-    }
-    each_state([&](const Tensor& t) {
-      for (const Tensor& piece : t.split(kPiece)) {
-        if (piece.numel() == 0) continue;
-        const Tensor host = at::empty(piece.sizes(), at::TensorOptions(piece.scalar_type()));
-        auto* const bytes = static_cast<char*>(host.mutable_data_ptr());
-        if (rank() == 0) {
-          give(bytes, host.nbytes());
-        } else {
-          const std::string given = ranks_->receive(0);
-          GIPO_CHECK(given.size() == host.nbytes());
-          std::ranges::copy(given, bytes);
-        }
-        piece.copy_(host);
-      }
-      if (rank() > 0) return;
-      std::string bytes;
-      each_piece_of_others([&](int r, std::int64_t count) {
-        bytes.resize(static_cast<std::size_t>(count) * t.element_size());
-        give(bytes.data(), bytes.size());
-        ranks_->send(r, bytes);
-      });
-    });
+    parameters_.load_state(give);
     first_ = true;
   }
 
@@ -261,114 +198,11 @@ class TorchLargeModel final : public LargeModel {
   void wait() override { device_wait(device_); }
 
  private:
-  static constexpr std::int64_t kPiece = std::int64_t{1} << 26;
-  struct Flat {
-    Tensor value, gradient, low, first, second;
-  };
-  struct Group {
-    std::int64_t begin, end;
-    bool value_head;
-  };
-  struct Norms {
-    Tensor all;
-    std::array<Tensor, 2> parts;  // all but the value head, and that
-  };
   struct Recorded {  // inference of one shape
     Tensor images, proprio, logits, values;
     Rows rows;
     std::unique_ptr<RecordedWork> work;
   };
-
-  // Two arrays: of what is trained and of what is not.
-  void lay_out() {
-    std::array<std::int64_t, 2> size{};
-    for (std::size_t i = 0; i < tensors().size(); ++i) {
-      const VlaTensor& t = tensors()[i];
-      const bool trained = gipo::is_trained(setup().train, t.part);
-      std::int64_t& end = size[trained ? 1 : 0];
-      const std::int64_t begin = end;
-      places_.push_back({trained ? std::size_t{1} : 0, begin});
-      end += (static_cast<std::int64_t>(t.size()) + kAlign - 1) / kAlign * kAlign;
-      if (!trained) continue;
-      const bool value_head = t.part == VlaPart::kValue;
-      if (groups_.empty() || groups_.back().value_head != value_head) groups_.push_back({begin, end, value_head});
-      groups_.back().end = end;
-    }
-    const at::TensorOptions values = at::TensorOptions(device_).dtype(type_);
-    frozen_.value = at::zeros({size[0]}, values);
-    trained_.value = at::zeros({size[1]}, values);
-    share_ = share(rank());
-    if (size[1] > 0) {
-      const std::int64_t kept = share_.end - share_.begin;
-      trained_.gradient = at::zeros({size[1]}, values);
-      if (type_ == at::kBFloat16) trained_.low = at::zeros({kept}, values.dtype(at::kShort));
-      trained_.first = at::zeros({kept}, values.dtype(at::kFloat));
-      trained_.second = at::zeros({kept}, values.dtype(at::kFloat));
-    }
-    net_.bind({{{frozen_.value, {}}, {trained_.value, trained_.gradient}}, places_});
-  }
-
-  // Of a gradient, in pieces, so that places fit into 32 bits.
-  static Tensor norm_of(const Tensor& gradient) {
-    Tensor squares = at::zeros({}, gradient.options().dtype(at::kFloat));
-    for (const Tensor& piece : gradient.split(std::int64_t{1} << 28)) {
-      squares.add_(at::linalg_vector_norm(piece, 2, std::nullopt, false, at::kFloat).square_());
-    }
-    return squares.sqrt_();
-  }
-  // Of the gradient, which ranks have then added up, each its share. The value head lies behind all else.
-  Norms find_norms() {
-    if (ranks_ && !summed_) {
-      const RankArray all = array_of(trained_.gradient);
-      ranks_->sum_shares(all, static_cast<char*>(all.data) + share_.begin * trained_.gradient.element_size());
-    }
-    summed_ = true;
-    const auto within = [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t first = std::clamp(begin, share_.begin, share_.end), last = std::clamp(end, first, share_.end);
-      return norm_of(trained_.gradient.narrow(0, first, last - first));
-    };
-    const std::int64_t all = trained_.gradient.numel(), head = groups_.back().begin;
-    Norms norms{within(0, all), {within(0, head), within(head, all)}};
-    if (!ranks_) return norms;
-    std::array<Tensor*, 3> each = {&norms.all, &norms.parts[0], &norms.parts[1]};
-    std::array<double, 3> squares{};
-    std::ranges::transform(each, squares.begin(), [](const Tensor* t) { return std::pow(t->item<double>(), 2); });
-    ranks_->sum(squares);
-    for (std::size_t i = 0; i < each.size(); ++i) each[i]->fill_(std::sqrt(squares[i]));
-    return norms;
-  }
-
-  // Of what is kept of a tensor's low halves here, and which of its values is the first of these.
-  std::pair<Tensor, std::int64_t> low_of(std::size_t index) const {
-    if (!trained_.low.defined() || !net_.is_trained(index)) return {};
-    const std::int64_t begin = places_[index].begin, end = begin + static_cast<std::int64_t>(tensors()[index].size());
-    const std::int64_t first = std::clamp(begin, share_.begin, share_.end), last = std::clamp(end, first, share_.end);
-    if (first == last) return {};
-    return {trained_.low.narrow(0, first - share_.begin, last - first), first - begin};
-  }
-
-  // ---- Ranks
-
-  struct Share {
-    std::int64_t begin = 0, end = 0;
-  };
-  int rank() const { return ranks_ ? ranks_->rank() : 0; }
-  Share share(int rank) const {
-    const auto all = static_cast<std::size_t>(trained_.value.numel());
-    const auto [begin, end] = share_of(all, rank, ranks_ ? ranks_->size() : 1);
-    return {static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)};
-  }
-  RankArray array_of(const Tensor& t) const {
-    return {t.mutable_data_ptr(), static_cast<std::size_t>(t.numel()), type_ == at::kBFloat16};
-  }
-  // As save_state sends them: f(rank, values).
-  template <class F>
-  void each_piece_of_others(F&& f) const {
-    for (int r = 1; ranks_ && r < ranks_->size(); ++r) {
-      const Share s = share(r);
-      for (std::int64_t at = s.begin; at < s.end; at += kPiece) f(r, std::min(kPiece, s.end - at));
-    }
-  }
 
   void check_samples(const VlaSamples& s, const VlaObjective& objective) const {
     const auto n = static_cast<std::size_t>(s.inputs.n), tokens = n * static_cast<std::size_t>(c_.actions());
@@ -485,32 +319,13 @@ class TorchLargeModel final : public LargeModel {
     const float* const data = host.const_data_ptr<float>();
     return {data, data + host.numel()};
   }
-  static void hand_over(const Tensor& t, const std::function<void(std::string_view)>& take) {
-    for (const Tensor& piece : t.reshape(-1).split(kPiece)) {
-      if (piece.numel() == 0) continue;
-      const Tensor host = piece.cpu().contiguous();
-      take({static_cast<const char*>(host.const_data_ptr()), host.nbytes()});
-    }
-  }
-  void each_state(const std::function<void(const Tensor&)>& f) const {
-    for (const Tensor& t : {trained_.low, trained_.first, trained_.second}) {
-      if (t.defined()) f(t);
-    }
-  }
-
   static constexpr std::size_t kMostGraphs = 8;
   const VlaConfig& c_;
   at::Device device_;
   at::ScalarType type_;
   Network net_;
-  Flat frozen_, trained_;
-  std::vector<Arrays::Place> places_;  // of each of tensors()
-  std::vector<Group> groups_;
-  RankGroup* ranks_;
-  Share share_;  // of what is trained: what AdamW keeps of it here
-  std::int64_t steps_ = 0;
-  bool first_ = true;    // no gradient yet
-  bool summed_ = false;  // over ranks
+  Parameters parameters_;
+  bool first_ = true;  // no gradient yet
 
   std::map<std::vector<std::size_t>, Recorded> graphs_;
 };
