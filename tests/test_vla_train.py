@@ -41,7 +41,7 @@ def test_learns_what_the_instruction_and_the_picture_say(gipo, with_torch):  # n
 KINDS = {
     "flat": {"surrogate.ratio": "group", "surrogate.ratio_group": 2, "surrogate.centre": "proximal", "advantage.mode": "vtrace"},
     "in place": {"policy.model": TINY + ", micro_batch=40"},
-    "adapters": {"policy.model": TINY + ", micro_batch=40, lora=4", "advantage.mode": "gae"},
+    "adapters": {"policy.model": TINY + ", micro_batch=40, lora=4, act_bits=8", "advantage.mode": "gae"},
 }
 # All data is collected before the first update: the state of environments in other processes cannot be saved.
 COLLECTED = BANDIT | {"learner.updates": 24, "checkpoint.every_updates": 5, "staleness.env_steps_per_update": 0.001,
@@ -101,7 +101,8 @@ def test_refuses(gipo, with_torch):  # noqa: F811
         ({"env.id": "CartPole-v1"}, "openvla_oft fits none of the task's fields"),
         ({"policy.memory": "gru"}, "openvla_oft has no memory, and policy.memory is gru"),
         ({"surrogate.ratio": "group", "surrogate.ratio_group": 7}, "which is no multiple of it"),
-        ({"policy.model": TINY + ", lora=4"}, "lora, frozen_vision and the folder of a checkpoint need micro_batch"),
+        ({"policy.model": TINY + ", lora=4"}, "lora, frozen_vision, act_bits and the folder of a checkpoint need micro_batch"),
+        ({"policy.model": TINY + ", micro_batch=4, act_bits=4"}, "act_bits = 4: wanted 8 or 16"),
         ({"policy.model": "./nothing, micro_batch=4"}, "policy.model = \"./nothing, micro_batch=4\" is not accepted"),
         ({"policy.model": TINY + ", micro_batch=8", "surrogate.centre": "proximal"}, "there is no average of the weights"),
         ({"learner.backend": "cpu"}, "openvla_oft needs learner.backend = torch"),

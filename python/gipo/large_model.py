@@ -38,7 +38,8 @@ class LargeModel:
 
     model: the folder of a checkpoint, or "7b", "1b", "10m" for random weights from `seed`. device: "cpu" (all in float32),
     "cuda", "cuda:1" (bf16). train: with room for gradients and AdamW. lora: the rank; 0 trains everything, less the towers
-    with frozen_vision. recompute: how many language layers are run again for the gradient, how many of the others from
+    with frozen_vision. act_bits: 8 lets `act` take the products of the language model in 8-bit floats; `infer` stays as it
+    is. recompute: how many language layers are run again for the gradient, how many of the others from
     their gate and up products on, how many blocks of each tower; -1 is all. deterministic: on a card, the same bytes each
     time.
     """
@@ -54,10 +55,11 @@ class LargeModel:
         lora_alpha: float = 0.0,
         recompute: tuple[int, int, int] = (-1, 0, -1),
         deterministic: bool = False,
+        act_bits: int = 16,
         seed: int = 0,
     ) -> None:
         self._core = _core.LargeModel(
-            fspath(model), device, train, frozen_vision, lora, lora_alpha, recompute, deterministic, seed
+            fspath(model), device, train, frozen_vision, lora, lora_alpha, recompute, deterministic, act_bits, seed
         )
         self.config: dict[str, float] = json.loads(self._core.config)["gipo_openvla_oft"]
 

@@ -87,11 +87,16 @@ std::vector<BenchRow> measure_update(const std::string& model, const std::string
   return rows;
 }
 
-std::vector<BenchRow> measure_inference(const std::string& model, const std::string& device,
+std::string inference_name(const std::string& model, int act_bits) {
+  return fmt::format("vla {} inference{}", model, act_bits == 8 ? ", act_bits 8" : "");
+}
+
+std::vector<BenchRow> measure_inference(const std::string& model, const std::string& device, int act_bits,
                                         const std::vector<std::int64_t>& batches) {
   VlaSetup setup;
   setup.config = vla_preset(model);
   setup.device = device;
+  setup.act_bits = act_bits;
   const auto large = make_large_model(setup);
   large->fill(1);
   std::vector<BenchRow> rows;
@@ -100,10 +105,10 @@ std::vector<BenchRow> measure_inference(const std::string& model, const std::str
     std::vector<double> seconds;
     for (int i = 0; i < 13; ++i) {
       const double begin = steady_time();
-      large->infer(made.samples().inputs);
+      large->act(made.samples().inputs);
       if (i >= 3) seconds.push_back(steady_time() - begin);
     }
-    const std::string name = fmt::format("vla {} inference, two images, batch {}", model, batch);
+    const std::string name = fmt::format("{}, two images, batch {}", inference_name(model, act_bits), batch);
     rows.push_back({name, 1e3 * median_of(seconds), "ms", "", 0});
     rows.push_back({name, static_cast<double>(batch) / median_of(seconds), "chunks/s", "", 0});
   }
@@ -115,10 +120,10 @@ std::vector<BenchRow> measure_inference(const std::string& model, const std::str
 std::vector<BenchCase> bench_vla() {
   if (torch_version().empty()) throw Error(kAddTorch);
   std::vector<BenchCase> cases;
-  const auto add_inference = [&](const std::string& model, const std::string& device,
+  const auto add_inference = [&](const std::string& model, const std::string& device, int act_bits,
                                  const std::vector<std::int64_t>& batches) {
     cases.push_back(
-        {fmt::format("vla {} inference", model), [=] { return measure_inference(model, device, batches); }});
+        {inference_name(model, act_bits), [=] { return measure_inference(model, device, act_bits, batches); }});
   };
   const auto add_update = [&](const std::string& model, const std::string& device, UpdateCase u) {
     u.name = fmt::format("vla {} {}, {} image{}, batch {}", model, u.rank > 0 ? "LoRA update" : "update", u.cameras,
@@ -126,12 +131,12 @@ std::vector<BenchCase> bench_vla() {
     cases.push_back({u.name, [=] { return measure_update(model, device, u); }});
   };
   if (torch_cuda_devices().empty()) {
-    add_inference("10m", "cpu", {1, 8});
+    add_inference("10m", "cpu", 16, {1, 8});
     add_update("10m", "cpu", {"", 2, 8, 0, {0, 0, 0}});
     return cases;
   }
   // What is kept fills the memory of one H200.
-  add_inference("7b", "cuda", {1, 8, 32});
+  for (const int act_bits : {16, 8}) add_inference("7b", "cuda", act_bits, {1, 8, 32});
   add_update("7b", "cuda", {"", 2, 16, 0, {0, 0, 5}});
   add_update("7b", "cuda", {"", 1, 28, 0, {0, 0, 5}});
   add_update("7b", "cuda", {"", 2, 32, 32, {0, 0, 0}});

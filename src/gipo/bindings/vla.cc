@@ -26,7 +26,7 @@ class PythonLargeModel {
  public:
   PythonLargeModel(const std::string& model, const std::string& device, bool train, bool frozen_vision,
                    std::int64_t rank, double alpha, std::tuple<std::int64_t, std::int64_t, std::int64_t> recompute,
-                   bool deterministic, std::uint64_t seed) {
+                   bool deterministic, int act_bits, std::uint64_t seed) {
     VlaSetup setup;
     if (std::filesystem::is_directory(model)) {
       source_ = std::make_unique<VlaCheckpoint>(model);
@@ -39,6 +39,10 @@ class PythonLargeModel {
     setup.train = {train, frozen_vision, {rank, alpha}};
     setup.recompute = {std::get<0>(recompute), std::get<1>(recompute), std::get<2>(recompute)};
     setup.deterministic = deterministic;
+    if (act_bits != 8 && act_bits != 16) {
+      throw Error("large model: act_bits = " + std::to_string(act_bits) + ": wanted 8 or 16");
+    }
+    setup.act_bits = act_bits;
     const nb::gil_scoped_release released;
     model_ = make_large_model(setup);
     model_->fill(seed);
@@ -71,7 +75,7 @@ class PythonLargeModel {
       const VlaInputs inputs = inputs_of(images, prompts, proprio);
       const nb::gil_scoped_release released;
       RandomStream random = RandomStream::derive(seed.value_or(0), "large model");
-      choose_chunk(model_->infer(inputs).logits, temperature, seed ? &random : nullptr, action, log_prob);
+      choose_chunk(model_->act(inputs).logits, temperature, seed ? &random : nullptr, action, log_prob);
     }
     const ArrayShape shape{n, chunk, dims};
     return {to_numpy(std::move(action), shape), to_numpy(std::move(log_prob), shape)};
@@ -163,9 +167,9 @@ void add_vla(nb::module_& m) {
   const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<PythonLargeModel>(m, "LargeModel", "A policy of OpenVLA-OFT's architecture.")
       .def(nb::init<const std::string&, const std::string&, bool, bool, std::int64_t, double,
-                    std::tuple<std::int64_t, std::int64_t, std::int64_t>, bool, std::uint64_t>(),
+                    std::tuple<std::int64_t, std::int64_t, std::int64_t>, bool, int, std::uint64_t>(),
            nb::arg("model"), nb::arg("device"), nb::arg("train"), nb::arg("frozen_vision"), nb::arg("rank"),
-           nb::arg("alpha"), nb::arg("recompute"), nb::arg("deterministic"), nb::arg("seed"))
+           nb::arg("alpha"), nb::arg("recompute"), nb::arg("deterministic"), nb::arg("act_bits"), nb::arg("seed"))
       .def_prop_ro("config", [](const PythonLargeModel& self) { return vla_config_text(self.config()); })
       .def("infer", &PythonLargeModel::infer, array("images"), nb::arg("prompts"), array("proprio"))
       .def("act", &PythonLargeModel::act, array("images"), nb::arg("prompts"), array("proprio"), nb::arg("temperature"),

@@ -304,6 +304,11 @@ std::string TensorReader::read_bytes() {
   return bytes;
 }
 
+void TensorReader::read_bytes(std::span<char> out) {
+  if (entry().type != TensorType::kU8) refuse("U8");
+  in_.bytes_into(out);
+}
+
 template void TensorReader::read_floats<float>(const Shape&, std::span<float>);
 template void TensorReader::read_floats<double>(const Shape&, std::span<double>);
 

@@ -138,7 +138,8 @@ class TensorReader {
   // Its values, of whichever of the two types of floats. Throws Error when it is another type or shape.
   template <class T>
   void read_floats(const Shape& shape, std::span<T> out);
-  std::string read_bytes();  // of a tensor of U8, whatever its size
+  std::string read_bytes();              // of a tensor of U8, whatever its size
+  void read_bytes(std::span<char> out);  // the same in pieces, which must come to all of it
 
  private:
   [[noreturn]] void refuse(const std::string& what) const;

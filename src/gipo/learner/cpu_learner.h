@@ -50,6 +50,7 @@ class CpuLearner final : public Learner {
 
  protected:
   std::vector<LearnerTensor> tensors() override;
+  std::shared_ptr<void> hold() override;
   void save_rest(ByteWriter& out) const override;
   void load_rest(ByteReader& in) override;
 

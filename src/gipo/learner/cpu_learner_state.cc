@@ -46,11 +46,10 @@ std::vector<LearnerTensor> CpuLearner<T>::tensors() {
                     {size},
                     [this](ByteWriter& out) { own_->save([&](std::string_view piece) { out.append(piece); }); }},
                    [this, size](TensorReader& file) {
-                     const std::string bytes = file.read_bytes();
-                     if (bytes.size() != size) throw Error("saved learner: its model is of another size");
-                     std::size_t at = 0;
-                     own_->load([&](char* to, std::size_t n) { std::copy_n(bytes.data() + at, n, to), at += n; });
-                   }});
+                     if (file.entry().shape != Shape{size}) throw Error("saved learner: its model is of another size");
+                     own_->load([&](char* to, std::size_t n) { file.read_bytes({to, n}); });
+                   },
+                   true});
   }
   const Shape dims = {book_.scale.mean.size()};
   all.push_back(in_place<float>("observation.mean", dims, book_.scale.mean));
@@ -77,6 +76,11 @@ void CpuLearner<T>::add_moments(Part part, std::vector<LearnerTensor>& all) {
       all.push_back({{s.name + end, TensorType::kF32, shape_of(s), write}, read});
     }
   }
+}
+
+template <class T>
+std::shared_ptr<void> CpuLearner<T>::hold() {
+  return own_ ? own_->hold() : nullptr;
 }
 
 template <class T>
@@ -113,6 +117,7 @@ std::vector<std::pair<std::string, std::vector<double>>> CpuLearner<T>::gradient
 #define GIPO_INSTANTIATE(T)                                                             \
   template std::vector<LearnerTensor> CpuLearner<T>::tensors();                         \
   template void CpuLearner<T>::add_moments(Part part, std::vector<LearnerTensor>& all); \
+  template std::shared_ptr<void> CpuLearner<T>::hold();                                 \
   template void CpuLearner<T>::save_rest(ByteWriter& out) const;                        \
   template void CpuLearner<T>::load_rest(ByteReader& in);                               \
   template std::vector<std::pair<std::string, std::vector<double>>> CpuLearner<T>::gradients() const;

@@ -196,13 +196,41 @@ const UpdateStats& Learner::update(const Batch& batch, const UpdateContext& cont
   return figures();
 }
 
+namespace {
+
+TensorSource source_of(std::string name, TensorType type, Shape shape, std::string bytes) {
+  return {std::move(name), type, std::move(shape),
+          [bytes = std::make_shared<std::string>(std::move(bytes))](ByteWriter& out) { out.append(*bytes); }};
+}
+
+void write_learner(std::vector<TensorSource> tensors, std::string rest, ByteWriter& out) {
+  const std::uint64_t size = rest.size();
+  tensors.push_back(source_of("rest", TensorType::kU8, {size}, std::move(rest)));
+  write_safetensors(std::move(tensors), {{"format", "gipo-learner-1"}}, out);
+}
+
+}  // namespace
+
 void Learner::save(ByteWriter& out) const {
   std::vector<TensorSource> all;
   // What lists the tensors lists where they are read to, too.
   for (LearnerTensor& tensor : const_cast<Learner*>(this)->tensors()) all.push_back(std::move(tensor.source));
-  const std::string rest = bytes_of([this](ByteWriter& to) { save_rest(to); });
-  all.push_back(source_of(view_tensor("rest", TensorType::kU8, {rest.size()}, rest)));
-  write_safetensors(std::move(all), {{"format", "gipo-learner-1"}}, out);
+  write_learner(std::move(all), bytes_of([this](ByteWriter& to) { save_rest(to); }), out);
+}
+
+std::function<void(ByteWriter&)> Learner::snapshot() {
+  std::shared_ptr<void> held = hold();
+  if (!held) return {};
+  std::vector<TensorSource> all;
+  for (LearnerTensor& tensor : tensors()) {
+    TensorSource& s = tensor.source;
+    all.push_back(tensor.held ? std::move(s) : source_of(s.name, s.type, s.shape, bytes_of(s.write)));
+  }
+  std::string rest = bytes_of([this](ByteWriter& to) { save_rest(to); });
+  return [held = std::move(held), all = std::move(all), rest = std::move(rest)](ByteWriter& out) mutable {
+    write_learner(std::move(all), std::move(rest), out);
+    held.reset();
+  };
 }
 
 void Learner::load(ByteReader& in) {

@@ -55,6 +55,7 @@ struct UpdateStats {
 struct LearnerTensor {
   TensorSource source;
   std::function<void(TensorReader&)> read;
+  bool held = false;  // it stays as it is while what Learner::hold gave lives
 };
 
 // Batch -> forward, advantage, multiplier, backward, clip, AdamW -> new weights. Owns the parameters, the optimizer and
@@ -92,10 +93,14 @@ class Learner {
   // floats of either size. load throws Error where a tensor is missing, too many or of another shape.
   void save(ByteWriter& out) const;
   void load(ByteReader& in);
+  // What save would write now, to be written once by another thread while this one goes on. Empty: it must not go on meanwhile.
+  std::function<void(ByteWriter&)> snapshot();
 
  protected:
   friend class CheckLearner;
   virtual std::vector<LearnerTensor> tensors() = 0;
+  // While it lives, tensors that are too large to be copied do not change: who would change them waits. Null: nothing is held.
+  virtual std::shared_ptr<void> hold() { return nullptr; }
   // Counts, scales: what is small and no tensor.
   virtual void save_rest(ByteWriter& out) const = 0;
   virtual void load_rest(ByteReader& in) = 0;

@@ -1,6 +1,7 @@
 #include "gipo/policy/large_policy.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "gipo/core/error.h"
@@ -40,6 +41,7 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
     setup.train = form_.train;
     setup.device = room_.device;
     setup.recompute = form_.recompute;
+    setup.act_bits = static_cast<int>(form_.act_bits);
     setup.deterministic = true;
     setup.record = false;
     setup.ranks = room_.ranks;
@@ -63,7 +65,7 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
     values_.resize(seen_.rows);
     each_piece(seen_.rows, [&](std::size_t begin, std::size_t rows) {
       const VlaInputs inputs = inputs_of(begin, rows);
-      const VlaOutputs out = model.with([&](LargeModel& m) { return m.infer(inputs); });
+      const VlaOutputs out = model.with([&](LargeModel& m) { return model_ ? m.infer(inputs) : m.act(inputs); });
       const auto temperature = static_cast<float>(spec_.options.temperature);
       std::ranges::transform(out.logits,
                              logits_.begin() + static_cast<std::ptrdiff_t>(begin * spec_.distribution.outputs()),
@@ -105,6 +107,7 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
   std::array<double, 2> find_gradients() override {
     GIPO_CHECK(by_values_.size() == evaluated_ && by_logits_.size() == evaluated_ * spec_.distribution.outputs());
     const std::size_t outputs = spec_.distribution.outputs();
+    model_->with([](LargeModel& m) { m.drop_gradient(); });  // of an update that was skipped
     each_piece(evaluated_, [&](std::size_t begin, std::size_t rows) {
       const VlaInputs inputs = inputs_of(begin, rows);
       model_->with([&](LargeModel& m) {
@@ -115,6 +118,7 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
   }
   void step(const OwnStep& s) override {
     const VlaStep step{s.rates[0], s.rates[1], s.beta1, s.beta2, s.epsilon, s.weight_decay, s.max_norm, true};
+    for (int n = held_.load(); n > 0; n = held_.load()) held_.wait(n);
     model_->with([&](LargeModel& m) { m.step(step); });
   }
   std::shared_ptr<SharedModel> share() const override { return model_; }
@@ -127,10 +131,16 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
     });
   }
   void save(const std::function<void(std::string_view)>& take) override {
-    model_->with([&](LargeModel& m) {
-      if (first_rank()) each_trained(m, [&](std::size_t i) { m.get_tensor(i, false, take); });
-      m.save_state(take);
-    });
+    const LargeModel& m = model_->still();
+    if (first_rank()) each_trained(m, [&](std::size_t i) { m.get_tensor(i, false, take); });
+    m.save_state(take);
+  }
+  std::shared_ptr<void> hold() override {
+    ++held_;
+    return {this, [](LargePolicy* p) {
+              --p->held_;
+              p->held_.notify_all();
+            }};
   }
   void load(const std::function<void(char*, std::size_t)>& give) override {
     model_->with([&](LargeModel& m) {
@@ -209,6 +219,7 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
   LargeForm form_;
   std::size_t cameras_, image_;
   mutable std::shared_ptr<SharedModel> model_;  // of a learner
+  std::atomic<int> held_ = 0;                   // how many keep its weights from changing
   EvaluatedDistribution<float> pi_;
 
   // Of the last calls.
@@ -230,7 +241,8 @@ PolicyMemory large_policy_memory(const ModelSpec& spec, const PolicyRoom& room) 
   const auto rows = static_cast<double>(room.rows);
   memory.held = rows * (static_cast<double>(cameras_of(spec) * form.config.image * form.config.image * 3) +
                         4.0 * static_cast<double>(spec.distribution.outputs()) * (room.learned > 0 ? 3 : 1));
-  if (room.device == "cpu" && room.learned > 0) memory.held += vla_memory(form.config, form.train, false, 1).sum();
+  if (room.device == "cpu" && room.learned > 0)
+    memory.held += vla_memory(form.config, form.train, false, 1, form.act_bits).sum();
   return memory;
 }
 

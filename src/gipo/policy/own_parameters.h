@@ -31,6 +31,8 @@ class OwnParameters {
   virtual std::size_t state_bytes() = 0;
   virtual void save(const std::function<void(std::string_view)>& take) = 0;
   virtual void load(const std::function<void(char* out, std::size_t size)>& give) = 0;
+  // While it lives, step waits: what save reads stays as it is, and another thread may call that. Null: it cannot be held.
+  virtual std::shared_ptr<void> hold() { return nullptr; }
 };
 
 }  // namespace gipo

@@ -25,6 +25,7 @@ std::string stripped(std::string_view text) {
 // What a model has beside its sizes: where it goes, by key.
 std::int64_t* place_of(LargeForm& form, std::int64_t& frozen, const std::string& key) {
   if (key == "micro_batch") return &form.micro_batch;
+  if (key == "act_bits") return &form.act_bits;
   if (key == "lora") return &form.train.lora.rank;
   if (key == "frozen_vision") return &frozen;
   if (key == "recompute_layers") return &form.recompute.layers;
@@ -63,8 +64,12 @@ LargeForm read_form(const std::string& text) {
   }
   form.train.frozen_vision = frozen != 0;
   if (form.micro_batch < 0) throw Error(fmt::format("micro_batch = {}: wanted 0 or more", form.micro_batch));
-  if (form.micro_batch == 0 && (form.train.lora.rank != 0 || frozen != 0 || !form.folder.empty())) {
-    throw Error("lora, frozen_vision and the folder of a checkpoint need micro_batch");
+  if (form.act_bits != 8 && form.act_bits != 16) {
+    throw Error(fmt::format("act_bits = {}: wanted 8 or 16", form.act_bits));
+  }
+  if (form.micro_batch == 0 &&
+      (form.train.lora.rank != 0 || frozen != 0 || form.act_bits != 16 || !form.folder.empty())) {
+    throw Error("lora, frozen_vision, act_bits and the folder of a checkpoint need micro_batch");
   }
   return form;
 }

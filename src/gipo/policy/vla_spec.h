@@ -17,9 +17,10 @@ struct LargeForm {
   VlaConfig config;
   VlaTrainConfig train;
   Recompute recompute;
-  std::int64_t micro_batch =
-      0;               // above 0: in place, one copy that learns and acts (large_policy.h), so many rows at a time
-  std::string folder;  // of a checkpoint with the first weights; empty: random ones
+  // Above 0: in place, one copy that learns and acts (large_policy.h), so many rows at a time.
+  std::int64_t micro_batch = 0;
+  std::int64_t act_bits = 16;  // VlaSetup::act_bits
+  std::string folder;          // of a checkpoint with the first weights; empty: random ones
 };
 LargeForm large_form(const ModelSpec& spec);
 inline VlaConfig vla_config_of(const ModelSpec& spec) { return large_form(spec).config; }

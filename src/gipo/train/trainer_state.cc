@@ -20,6 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kLearner = "learner.safetensors";
 constexpr const char* kPublished = "published.bin";  // the weights that actors have, where those are older
 constexpr const char* kActors = "actors.bin";
 constexpr const char* kEpisodes = "episodes.bin";  // in its place where the actors are not saved
@@ -44,12 +45,17 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
   folder_.flush();
   Checkpoint checkpoint;
   checkpoint.update = learner_->version();
-  // Read where they are: a snapshot of weights does not change, and the learner waits until it is written.
+  // Read where they are: a snapshot of weights does not change, and the learner waits until it is written, or before it would
+  // change what is being written.
   checkpoint.streams[kWeightsFile] = [this, weights = current_weights()](ByteWriter& out) {
     write_weights(plan_.model, *weights, plan_.env.id, out);
   };
   if (best_file_) checkpoint.streams[kBestFile] = [file = best_file_](ByteWriter& out) { out.append(*file); };
-  checkpoint.still["learner.safetensors"] = [this](ByteWriter& out) { learner_->save(out); };
+  if (auto snapshot = learner_->snapshot()) {
+    checkpoint.streams[kLearner] = std::move(snapshot);
+  } else {
+    checkpoint.still[kLearner] = [this](ByteWriter& out) { learner_->save(out); };
+  }
   if (plan_.config.learner.publish_every > 1) {
     checkpoint.streams[kPublished] = [weights = store_.get()](ByteWriter& out) { weights->save(out); };
   }
@@ -107,7 +113,7 @@ Checkpoint Trainer::make_checkpoint(bool with_actors) {
 }
 
 void Trainer::restore(const Checkpoint& checkpoint) {
-  checkpoint.load("learner.safetensors", [&](ByteReader& in) { learner_->load(in); });
+  checkpoint.load(kLearner, [&](ByteReader& in) { learner_->load(in); });
   checkpoint.load("replay.bin", [&](ByteReader& in) { replay_.load(in); });
   try {
     const auto text = checkpoint.files.find("state.json");

@@ -30,6 +30,7 @@ struct VlaSetup {
   VlaTrainConfig train;
   std::string device = "cpu";  // cpu: all in float; cuda, cuda:1: in bf16
   Recompute recompute;
+  int act_bits = 16;           // 8: act takes the language model's products in 8-bit floats
   bool deterministic = false;  // on a card: gradients whose bytes are the same each time
   bool record = true;  // on a card: inference of a shape is recorded, which is worth while for weights that stay
   // That train it together, each with its samples: every rank has the weights, and a share of what AdamW keeps. All ranks then
@@ -86,12 +87,14 @@ class LargeModel {
   // A tensor by its place in tensors(), from bytes of type F32, BF16 or F16 that stay the caller's.
   virtual void set_tensor(std::size_t index, TensorType type, std::string_view bytes) = 0;
   virtual TensorType tensor_type() const = 0;  // of what get_tensor gives
-  // Its bytes in pieces. merged: with its adapter added in.
-  virtual void get_tensor(std::size_t index, bool merged, const std::function<void(std::string_view)>& take) = 0;
+  // Its bytes in pieces. merged: with its adapter added in. As all that is const, also while another thread computes.
+  virtual void get_tensor(std::size_t index, bool merged, const std::function<void(std::string_view)>& take) const = 0;
   virtual std::vector<float> gradient(std::size_t index) = 0;  // as accumulated so far
 
   // Throws Error for inputs that do not fit: sizes, tokens out of range, a prompt that is too long.
   virtual VlaOutputs infer(const VlaInputs& inputs) = 0;
+  // The same for those who act, as exact as act_bits says: their log-probs are those of the policy that acted, whatever it is.
+  virtual VlaOutputs act(const VlaInputs& inputs) = 0;
   // Adds the gradient of the loss of these samples, of an update's `total` samples.
   virtual VlaFigures accumulate(const VlaSamples& samples, const VlaObjective& objective, std::int64_t total) = 0;
   // The same for losses that others know: by the outputs that infer would give.
@@ -99,13 +102,14 @@ class LargeModel {
                           std::span<const float> by_values) = 0;
   // Of the gradient so far, of all ranks: of all but the value head, and of that.
   virtual std::array<double, 2> norms() = 0;
+  virtual void drop_gradient() = 0;  // the next one begins anew
   // AdamW with the gradient so far, which is cleared. The norm of the gradient; where that is not finite nothing else is done.
   virtual double step(const VlaStep& step) = 0;
 
   // What AdamW keeps, and of bf16 parameters the low halves of their masters: so many bytes, in pieces; and back. Of ranks the
   // first alone is given them, and asked for them; the others then have its weights, too.
-  virtual std::size_t state_bytes() = 0;
-  virtual void save_state(const std::function<void(std::string_view)>& take) = 0;
+  virtual std::size_t state_bytes() const = 0;
+  virtual void save_state(const std::function<void(std::string_view)>& take) const = 0;
   virtual void load_state(const std::function<void(char* out, std::size_t size)>& give) = 0;
 
   virtual double peak_bytes() = 0;  // of the device's memory since the last call; 0: not known

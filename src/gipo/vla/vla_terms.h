@@ -91,6 +91,9 @@ GIPO_HD inline float from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
+// What rows are divided by before they are rounded to 8-bit floats (e4m3), whose largest is 448. most: the row's largest size.
+GIPO_HD inline float fp8_scale(float most) { return most > 0 ? most / 448.0F : 1.0F; }
+
 // SiLU(gate) up, and its derivatives.
 GIPO_HD inline float silu_product(float gate, float up) { return gate / (1 + std::exp(-gate)) * up; }
 struct GateGradient {

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "gipo/core/error.h"
 #include "gipo/core/random.h"
 #include "gipo/policy/device_networks.h"
+#include "gipo/policy/large_policy.h"
+#include "gipo/policy/own_parameters.h"
 #include "gipo/policy/vla_spec.h"
 #include "gipo/vla/vla_model.h"
 
@@ -198,6 +202,81 @@ TEST(VlaDeviceNetworks, AreThoseOfThePolicy) {
   }
   EXPECT_LT(difference, 1e-5 * size);
   EXPECT_EQ(by_critic, found_critic);
+}
+
+// In place: a model of its own, which has seen some observations and has a loss.
+struct InPlace {
+  Case t;
+  std::unique_ptr<Policy<float>> net;
+
+  explicit InPlace(const std::string& more = "") {
+    t.spec.options.model += ", micro_batch=2" + more;
+    net = make_large_policy(t.spec, {kRows, kLearned, true});
+    RandomStream random(1);
+    net->initialise(Part::kPolicy, {}, random);
+  }
+  std::array<double, 2> find_gradients() const {
+    t.losses(*net, {}, {});
+    PolicyLoss<float> loss;
+    loss.d_log_prob = t.d_log_prob.data();
+    net->policy_gradient(t.action.data(), loss, {});
+    net->value_gradient(t.d_values.data(), kLearned, {});
+    return net->own()->find_gradients();
+  }
+  std::string state() const {
+    std::string bytes;
+    net->own()->save([&](std::string_view piece) { bytes += piece; });
+    return bytes;
+  }
+};
+
+TEST(LargePolicy, AnUpdateThatIsSkippedLeavesNoGradient) {
+  const InPlace m;
+  const auto once = m.find_gradients();
+  EXPECT_EQ(m.find_gradients(), once);
+}
+
+TEST(LargePolicy, WhatIsHeldDoesNotChange) {
+  const InPlace m;
+  m.find_gradients();
+  const std::string before = m.state();
+  std::shared_ptr<void> held = m.net->own()->hold();
+  std::thread learner([&] { m.net->own()->step({{0.1, 0.1}}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(m.state(), before);
+  held.reset();
+  learner.join();
+  EXPECT_NE(m.state(), before);
+}
+
+// Who acts in 8 bits follows the weights, near to what 16 bits say; who learns sees nothing of it.
+TEST(LargePolicy, ActsInEightBits) {
+  const InPlace exact, m(", act_bits=8");
+  PolicyParameters<float> parameters{{}, {}, &m.t.scale};
+  const std::shared_ptr<SharedModel> shared = m.net->own()->share();
+  parameters.model = shared.get();
+  const auto actor = make_large_policy(m.t.spec, {kRows, 0, true});
+  const auto outputs = [&](Policy<float>& net, const PolicyParameters<float>& p) {
+    net.see(p, m.t.input());
+    const float* at = net.distribution().outputs;
+    return std::vector<float>(at, at + kRows * m.t.spec.distribution.outputs());
+  };
+  const auto far = [](const std::vector<float>& a, const std::vector<float>& b) {
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      difference += std::pow(static_cast<double>(a[i] - b[i]), 2), size += std::pow(static_cast<double>(b[i]), 2);
+    }
+    return std::sqrt(difference / size);
+  };
+  const std::vector<float> first = outputs(*m.net, parameters), acted = outputs(*actor, parameters);
+  EXPECT_EQ(first, outputs(*exact.net, parameters));
+  EXPECT_GT(far(acted, first), 1e-4);
+  EXPECT_LT(far(acted, first), 0.1);
+  m.find_gradients();
+  m.net->own()->step({{0.01, 0.01}});
+  const std::vector<float> learned = outputs(*m.net, parameters), then = outputs(*actor, parameters);
+  EXPECT_GT(far(learned, first), 0.3);
+  EXPECT_LT(far(then, learned), 0.1);
 }
 
 TEST(VlaPolicy, APromptThatIsNoneIsNamed) {

@@ -111,6 +111,27 @@ void gate_product(const GateProduct& a) {
   }
 }
 
+// The nearest 8-bit float: 4 bits of exponent, 3 of mantissa, ties to even.
+std::uint8_t to_e4m3(float v) {
+  if (std::isnan(v)) return 0x7f;
+  const float size = std::min(std::abs(v), 448.0F);
+  const int exponent = size > 0 ? std::max(std::ilogb(size), -6) : -6;
+  const auto steps = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));
+  return static_cast<std::uint8_t>((std::signbit(v) ? 0x80 : 0) + (exponent + 6) * 8 + steps);
+}
+
+template <class T>
+void fp8_rows(const Fp8Rows& a) {
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    const T* const x = static_cast<const T*>(a.x) + row * a.width;
+    float most = 0;
+    for (std::int64_t i = 0; i < a.width; ++i) most = std::max(most, std::abs(load(x[i])));
+    a.scale[row] = fp8_scale(most);
+    const float inverse = 1 / a.scale[row];
+    for (std::int64_t i = 0; i < a.width; ++i) a.to[row * a.width + i] = to_e4m3(load(x[i]) * inverse);
+  }
+}
+
 }  // namespace
 
 void host_add_norm(const AddNorm& a) {
@@ -124,6 +145,9 @@ void host_rotate(const Rotation& a) {
 }
 void host_gate_product(const GateProduct& a) {
   with_type(a.type, [&]<class T>(T*) { gate_product<T>(a); });
+}
+void host_fp8_rows(const Fp8Rows& a) {
+  with_type(a.type, [&]<class T>(T*) { fp8_rows<T>(a); });
 }
 
 void host_head(const HeadOptions& o, const HeadArrays& a) {

@@ -1,5 +1,6 @@
 // What vla_kernels.h says, for a card; arrays of values are bf16. Sums are always taken in the same order.
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace gipo {
 namespace {
 
-using cuda::warp_max, cuda::warp_sum;
+using cuda::block_max, cuda::warp_max, cuda::warp_sum;
 
 constexpr int kEach = 8;  // values that a thread takes at once: 16 bytes of bf16
 
@@ -199,6 +200,37 @@ __global__ void __launch_bounds__(256) gate_kernel(const __grid_constant__ GateP
   store(a.product, at * kEach, product);
 }
 
+// A block for each row.
+template <int kVectors>
+__global__ void __launch_bounds__(512) fp8_rows_kernel(const __grid_constant__ Fp8Rows a) {
+  __shared__ float room[32];
+  const std::int64_t begin = blockIdx.x * a.width;
+  Floats x[kVectors];
+  float most = 0;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const std::int64_t i = (k * static_cast<std::int64_t>(blockDim.x) + threadIdx.x) * kEach;
+    if (i >= a.width) continue;
+    x[k] = load(a.x, begin + i);
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) most = fmaxf(most, fabsf(x[k].v[j]));
+  }
+  const float scale = fp8_scale(block_max(most, room)), inverse = 1 / scale;
+  if (threadIdx.x == 0) a.scale[blockIdx.x] = scale;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const std::int64_t i = (k * static_cast<std::int64_t>(blockDim.x) + threadIdx.x) * kEach;
+    if (i >= a.width) continue;
+    alignas(8) __nv_fp8x2_storage_t eight[kEach / 2];
+#pragma unroll
+    for (int j = 0; j < kEach / 2; ++j) {
+      const float2 two = make_float2(x[k].v[2 * j] * inverse, x[k].v[2 * j + 1] * inverse);
+      eight[j] = __nv_cvt_float2_to_fp8x2(two, __NV_SATFINITE, __NV_E4M3);
+    }
+    *reinterpret_cast<uint2*>(a.to + begin + i) = *reinterpret_cast<const uint2*>(eight);
+  }
+}
+
 // A block for each chunk, a warp for each token in turn: logits to multipliers and gradient, read twice.
 constexpr int kHeadThreads = 512, kMostTokens = 256;
 __global__ void __launch_bounds__(kHeadThreads)
@@ -333,6 +365,15 @@ void device_gate_product(const GateProduct& a, Stream stream) {
   if (a.rows == 0) return;
   gate_kernel<<<blocks_for(a.rows * a.hidden / kEach), 256, 0, stream_of(stream)>>>(a);
   check("gate_product");
+}
+
+void device_fp8_rows(const Fp8Rows& a, Stream stream) {
+  GIPO_CHECK(a.type == Value::kBf16 && a.width % kEach == 0 && vectors_of(a.width) <= 4);
+  if (a.rows == 0) return;
+  const int vectors = vectors_of(a.width);
+  const auto kernel = vectors == 1 ? fp8_rows_kernel<1> : vectors == 2 ? fp8_rows_kernel<2> : fp8_rows_kernel<4>;
+  kernel<<<static_cast<unsigned>(a.rows), row_threads(a.width), 0, stream_of(stream)>>>(a);
+  check("fp8_rows");
 }
 
 void device_head(const HeadOptions& o, const HeadArrays& a, Stream stream) {

@@ -54,6 +54,14 @@ struct GateProduct {
   const void* by_product;  // null: forward
   void* by_gate_up;
 };
+// Each row divided by a scale of its own, so that its largest value is the largest of an 8-bit float (e4m3), and rounded to those.
+struct Fp8Rows {
+  Value type;
+  std::int64_t rows, width;
+  const void* x;
+  std::uint8_t* to;
+  float* scale;  // [rows]
+};
 // One step for `count` parameters, a multiple of 8. bf16: the parameter is value and low together. norm: of all gradients;
 // where it is not finite nothing is changed.
 struct AdamWArrays {
@@ -72,6 +80,7 @@ void host_add_norm(const AddNorm& a);
 void host_norm_gradient(const NormGradient& a);
 void host_rotate(const Rotation& a);
 void host_gate_product(const GateProduct& a);
+void host_fp8_rows(const Fp8Rows& a);
 void host_head(const HeadOptions& o, const HeadArrays& a);
 void host_adamw(const AdamWArrays& a);
 
@@ -80,6 +89,7 @@ void device_add_norm(const AddNorm& a, Stream stream);
 void device_norm_gradient(const NormGradient& a, Stream stream);
 void device_rotate(const Rotation& a, Stream stream);
 void device_gate_product(const GateProduct& a, Stream stream);
+void device_fp8_rows(const Fp8Rows& a, Stream stream);
 void device_head(const HeadOptions& o, const HeadArrays& a, Stream stream);
 void device_adamw(const AdamWArrays& a, Stream stream);
 

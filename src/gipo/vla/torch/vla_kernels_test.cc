@@ -136,6 +136,40 @@ TEST(VlaKernels, TheFusedHeadIsThePlainOneForEverySurrogateAndRatio) {
   }
 }
 
+// Against a search among all of them.
+TEST(VlaKernels, RowsInEightBitsAreTheNearest) {
+  const auto value_of = [](int code) {  // without its sign
+    const int exponent = code / 8, mantissa = code % 8;
+    return exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  };
+  RandomStream random(5);
+  std::vector<float> x;
+  for (int code = 0; code < 127; ++code) {  // the values, what lies midway, and what lies anywhere
+    x.push_back(static_cast<float>(value_of(code)));
+    if (code < 126) x.push_back(static_cast<float>((value_of(code) + value_of(code + 1)) / -2));
+    x.push_back(static_cast<float>(448 * random.uniform() * std::pow(0.5, 18 * random.uniform())));
+  }
+  const auto width = static_cast<std::int64_t>(x.size());
+  std::vector<float> rows = x, scale(3);
+  for (const float v : x) rows.push_back(v * 0.25F);
+  rows.resize(3 * x.size(), 0.0F);
+  std::vector<std::uint8_t> found(rows.size());
+  host_fp8_rows({Value::kFloat, 3, width, rows.data(), found.data(), scale.data()});
+  EXPECT_EQ(scale, (std::vector<float>{1, 0.25F, 1}));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    int nearest = 0;
+    for (int code = 0; code < 127; ++code) {
+      const double before = std::abs(value_of(nearest) - std::abs(double(x[i]))),
+                   now = std::abs(value_of(code) - std::abs(double(x[i])));
+      if (now < before || (now == before && code % 2 == 0)) nearest = code;
+    }
+    const int wanted = nearest + (std::signbit(x[i]) ? 128 : 0);
+    EXPECT_EQ(found[i], wanted) << x[i];
+    EXPECT_EQ(found[x.size() + i], wanted) << x[i];
+    EXPECT_EQ(found[2 * x.size() + i], 0);
+  }
+}
+
 TEST(VlaKernels, ASplitFloatLosesNothing) {
   RandomStream random(1);
   for (int i = 0; i < 100000; ++i) {

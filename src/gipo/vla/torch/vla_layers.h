@@ -19,9 +19,10 @@ struct Linear {
     double scale = 0;
   };
   std::optional<Adapter> adapter;
+  std::optional<Fp8> fp8 = {};  // the weight, to take the product with in its place; there is no bias then
 
   Tensor forward(const Tensor& x) const {
-    Tensor y = bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+    Tensor y = fp8 ? fp8_product(x, *fp8) : bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
     if (adapter) {
       const Tensor inner = at::mm(x, adapter->a.t());
       each_part(

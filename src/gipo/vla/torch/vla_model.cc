@@ -6,7 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "gipo/core/error.h"
 #include "gipo/core/rank_group.h"
@@ -44,12 +47,16 @@ class TorchLargeModel final : public LargeModel {
       at::globalContext().setDeterministicFillUninitializedMemory(false);
     }
     net_.bind(parameters_.arrays());
+    if (setup.act_bits != 8) return;
+    acting_.emplace(this->setup(), device_, type_, true);
+    acting_->bind(parameters_.arrays());
   }
 
   void fill(std::uint64_t seed) override {
     const c10::InferenceMode guard;
     at::Generator random = at::globalContext().defaultGenerator(device_).clone();
     random.set_current_seed(seed);
+    weights_change(Due::kAll);
     for (std::size_t i = 0; i < tensors().size(); ++i) {
       const Tensor t = net_.value(i);
       switch (tensors()[i].fill) {
@@ -73,6 +80,7 @@ class TorchLargeModel final : public LargeModel {
                                 : type == TensorType::kBF16 ? at::kBFloat16
                                                             : at::kHalf;
     const Tensor to = net_.value(index);
+    weights_change(Due::kAll);
     // copy_ alone reads these bytes.
     const Tensor source = at::from_blob(const_cast<char*>(bytes.data()), {to.numel()}, at::TensorOptions(from));
     const auto [low, at] = parameters_.low_of(index, to.numel());
@@ -88,7 +96,7 @@ class TorchLargeModel final : public LargeModel {
 
   TensorType tensor_type() const override { return type_ == at::kFloat ? TensorType::kF32 : TensorType::kBF16; }
 
-  void get_tensor(std::size_t index, bool merged, const std::function<void(std::string_view)>& take) override {
+  void get_tensor(std::size_t index, bool merged, const std::function<void(std::string_view)>& take) const override {
     const c10::InferenceMode guard;
     Tensor value = net_.value(index);
     if (merged) {
@@ -96,8 +104,10 @@ class TorchLargeModel final : public LargeModel {
       if (a.defined()) {
         value = at::addmm(value.to(at::kFloat), b.to(at::kFloat), a.to(at::kFloat), 1, setup().train.lora.scale())
                     .to(type_);
+        changed_ = true;
       }
     }
+    finish_changes();
     hand_over(value, take);
   }
 
@@ -107,22 +117,13 @@ class TorchLargeModel final : public LargeModel {
     return to_host(net_.gradient(index));
   }
 
-  VlaOutputs infer(const VlaInputs& inputs) override {
+  VlaOutputs infer(const VlaInputs& inputs) override { return infer(net_, inputs); }
+
+  VlaOutputs act(const VlaInputs& inputs) override {
+    if (!acting_) return infer(net_, inputs);
     const c10::InferenceMode guard;
-    if (!setup().record) use_one_thread();
-    net_.check(inputs);
-    if (!device_.is_cuda() || !setup().record) {
-      Forward f;
-      f.rows = net_.find_rows(inputs);
-      const Tensor hidden = net_.run(f, net_.images_of(inputs), net_.proprio_of(inputs), false);
-      return {to_host(net_.logits_of(hidden)), to_host(net_.values_of(net_.first_rows(f, hidden), nullptr))};
-    }
-    Recorded& r = recorded(inputs);
-    r.images.copy_(net_.images_of(inputs));
-    if (r.proprio.defined()) r.proprio.copy_(net_.proprio_of(inputs));
-    r.rows.tokens.copy_(net_.tokens_of(inputs));
-    r.work->replay();
-    return {to_host(r.logits), to_host(r.values)};
+    if (const Due due = std::exchange(due_, Due::kNothing); due != Due::kNothing) acting_->take_fp8(due == Due::kAll);
+    return infer(*acting_, inputs);
   }
 
   VlaFigures accumulate(const VlaSamples& s, const VlaObjective& objective, std::int64_t total) override {
@@ -173,23 +174,27 @@ class TorchLargeModel final : public LargeModel {
     return parameters_.norms();
   }
 
+  void drop_gradient() override { first_ = true; }
+
   double step(const VlaStep& step) override {
     const c10::InferenceMode guard;
     if (!setup().record) use_one_thread();
     GIPO_CHECK(!first_);
+    weights_change(Due::kTrained);
     const double norm = parameters_.step(step);
     first_ = true;
     return norm;
   }
 
-  std::size_t state_bytes() override { return parameters_.state_bytes(); }
-  void save_state(const std::function<void(std::string_view)>& take) override {
+  std::size_t state_bytes() const override { return parameters_.state_bytes(); }
+  void save_state(const std::function<void(std::string_view)>& take) const override {
     const c10::InferenceMode guard;
-    GIPO_CHECK(first_);
+    finish_changes();
     parameters_.save_state(take);
   }
   void load_state(const std::function<void(char*, std::size_t)>& give) override {
     const c10::InferenceMode guard;
+    weights_change(Due::kTrained);
     parameters_.load_state(give);
     first_ = true;
   }
@@ -198,6 +203,12 @@ class TorchLargeModel final : public LargeModel {
   void wait() override { device_wait(device_); }
 
  private:
+  enum class Due { kNothing, kTrained, kAll };  // of the weights in 8 bits
+  void weights_change(Due which) {
+    changed_ = true;
+    due_ = std::max(due_, which);
+  }
+
   struct Recorded {  // inference of one shape
     Tensor images, proprio, logits, values;
     Rows rows;
@@ -225,8 +236,27 @@ class TorchLargeModel final : public LargeModel {
     }
   }
 
-  Recorded& recorded(const VlaInputs& in) {
-    std::vector<std::size_t> shape{static_cast<std::size_t>(in.n), static_cast<std::size_t>(in.cameras)};
+  VlaOutputs infer(const Network& net, const VlaInputs& inputs) {
+    const c10::InferenceMode guard;
+    if (!setup().record) use_one_thread();
+    net_.check(inputs);
+    if (!device_.is_cuda() || !setup().record) {
+      Forward f;
+      f.rows = net_.find_rows(inputs);
+      const Tensor hidden = net.run(f, net_.images_of(inputs), net_.proprio_of(inputs), false);
+      return {to_host(net_.logits_of(hidden)), to_host(net_.values_of(net_.first_rows(f, hidden), nullptr))};
+    }
+    Recorded& r = recorded(net, inputs);
+    r.images.copy_(net_.images_of(inputs));
+    if (r.proprio.defined()) r.proprio.copy_(net_.proprio_of(inputs));
+    r.rows.tokens.copy_(net_.tokens_of(inputs));
+    r.work->replay();
+    return {to_host(r.logits), to_host(r.values)};
+  }
+
+  Recorded& recorded(const Network& net, const VlaInputs& in) {
+    std::vector<std::size_t> shape{&net == &net_ ? std::size_t{0} : 1, static_cast<std::size_t>(in.n),
+                                   static_cast<std::size_t>(in.cameras)};
     for (const auto& prompt : in.prompts) shape.push_back(prompt.size());
     if (const auto found = graphs_.find(shape); found != graphs_.end()) return found->second;
     if (graphs_.size() >= kMostGraphs) graphs_.clear();
@@ -235,11 +265,11 @@ class TorchLargeModel final : public LargeModel {
     r.images = net_.images_of(in);
     r.proprio = net_.proprio_of(in);
     device_wait(device_);
-    r.work = record_work([this, &r] {
+    r.work = record_work([this, &net, &r] {
       const c10::InferenceMode guard;
       Forward f;
       f.rows = r.rows;
-      const Tensor hidden = net_.run(f, r.images, r.proprio, false);
+      const Tensor hidden = net.run(f, r.images, r.proprio, false);
       r.logits = net_.logits_of(hidden);
       r.values = net_.values_of(net_.first_rows(f, hidden), nullptr);
     });
@@ -314,6 +344,10 @@ class TorchLargeModel final : public LargeModel {
 
   // ---- Bytes
 
+  // What is handed over is read by a stream of its own.
+  void finish_changes() const {
+    if (changed_.exchange(false)) device_wait(device_);
+  }
   static std::vector<float> to_host(const Tensor& t) {
     const Tensor host = t.to(at::kCPU, at::kFloat).contiguous();
     const float* const data = host.const_data_ptr<float>();
@@ -324,8 +358,11 @@ class TorchLargeModel final : public LargeModel {
   at::Device device_;
   at::ScalarType type_;
   Network net_;
+  std::optional<Network> acting_;  // over the same parameters, in 8 bits
+  Due due_ = Due::kAll;
   Parameters parameters_;
-  bool first_ = true;  // no gradient yet
+  bool first_ = true;                          // no gradient yet
+  mutable std::atomic<bool> changed_ = false;  // weights, by work that may not have been done
 
   std::map<std::vector<std::size_t>, Recorded> graphs_;
 };
@@ -336,7 +373,8 @@ std::unique_ptr<LargeModel> make_large_model(const VlaSetup& setup) {
   check_config(setup.config);
   const at::Device device = find_device(setup.device);
   if (device.is_cuda()) {
-    const VlaMemory memory = vla_memory(setup.config, setup.train, true, setup.ranks ? setup.ranks->size() : 1);
+    const VlaMemory memory =
+        vla_memory(setup.config, setup.train, true, setup.ranks ? setup.ranks->size() : 1, setup.act_bits);
     const double there = device_bytes(device);
     if (memory.sum() > there) {
       throw Error(fmt::format("large model: {} has {:.1f} GiB free, and {} are needed before any activation{}",

@@ -54,6 +54,9 @@ LayerNorm Network::layer_norm(const std::string& name) {
 Linear Network::products(const std::string& layer, const std::vector<std::string>& names) {
   const auto weight = [&](const std::string& name) { return "language_model.model." + layer + name + ".weight"; };
   Linear l{value(weight(names[0]), names.size()), {}, by(weight(names[0]), false, names.size()), {}, {}};
+  if (fp8_ && l.weight.size(0) % 16 == 0 && l.weight.size(1) % 16 == 0) {
+    l.fp8 = make_fp8(l.weight.size(0), l.weight.size(1), device_);
+  }
   if (lora_.rank == 0) return l;
   const auto adapter = [&](const std::string& name, const char* which) {
     return "base_model.model." + ("language_model.model." + layer + name) + which;
@@ -78,12 +81,13 @@ std::pair<Tensor, Tensor> Network::adapter_of(std::size_t index) const {
   return {value(a->second), value(b->second)};
 }
 
-Network::Network(const VlaSetup& setup, at::Device device, at::ScalarType type)
+Network::Network(const VlaSetup& setup, at::Device device, at::ScalarType type, bool fp8)
     : c_(setup.config),
       lora_(setup.train.lora),
       recompute_(setup.recompute),
       device_(device),
       type_(type),
+      fp8_(fp8),
       tensors_(vla_tensors(c_, lora_)) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
   table_ =
@@ -127,6 +131,14 @@ void Network::bind(Arrays arrays) {
     l.gate_up = products(layer, {"mlp.gate_proj", "mlp.up_proj"});
     l.down = products(layer, {"mlp.down_proj"});
     layers_.push_back(std::move(l));
+  }
+}
+
+void Network::take_fp8(bool frozen) {
+  for (const Layer& layer : layers_) {
+    for (const Linear* l : {&layer.qkv, &layer.q, &layer.kv, &layer.o, &layer.gate_up, &layer.down}) {
+      if (l->fp8 && (frozen || l->by_weight.defined())) to_fp8(l->weight, *l->fp8);
+    }
   }
 }
 

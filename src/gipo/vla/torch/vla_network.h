@@ -53,11 +53,14 @@ class Network {
  public:
   static constexpr std::int64_t kMostCameras = 4;
 
-  Network(const VlaSetup& setup, at::Device device, at::ScalarType type);
+  // fp8: the products of the language model's layers are taken in 8-bit floats, where their sizes are multiples of 16. Such a
+  // network has no gradient.
+  Network(const VlaSetup& setup, at::Device device, at::ScalarType type, bool fp8 = false);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
   void bind(Arrays arrays);
+  void take_fp8(bool frozen);  // the weights as they now are; frozen: also those that are not trained
   const std::vector<VlaTensor>& tensors() const { return tensors_; }
   at::ScalarType type() const { return type_; }
   at::Device device() const { return device_; }
@@ -127,6 +130,7 @@ class Network {
   Recompute recompute_;
   at::Device device_;
   at::ScalarType type_;
+  bool fp8_;
   std::vector<VlaTensor> tensors_;
   std::map<std::string, std::size_t> index_;
   Arrays arrays_;

@@ -225,6 +225,32 @@ Tensor gate_gradient(const Tensor& gate_up, const Tensor& by_product) {
   return product;
 }
 
+Fp8 make_fp8(std::int64_t rows, std::int64_t width, at::Device device) {
+  return {at::empty({rows, width}, at::TensorOptions(device).dtype(at::kFloat8_e4m3fn)),
+          at::empty({rows, 1}, at::TensorOptions(device).dtype(at::kFloat))};
+}
+
+void to_fp8(const Tensor& x, const Fp8& to) {
+  GIPO_CHECK(x.is_contiguous());
+  const Fp8Rows a{type_of(x),
+                  x.size(0),
+                  x.size(1),
+                  data_of(x),
+                  static_cast<std::uint8_t*>(to.values.mutable_data_ptr()),
+                  to.scale.mutable_data_ptr<float>()};
+  GIPO_RUN(fp8_rows, x.device(), a);
+}
+
+Tensor fp8_product(const Tensor& x, const Fp8& weight) {
+  const Fp8 rows = make_fp8(x.size(0), x.size(1), x.device());
+  to_fp8(x, rows);
+  if (x.is_cuda()) {
+    return at::_scaled_mm(rows.values, weight.values.t(), rows.scale, weight.scale.t(), {}, {}, x.scalar_type(), true);
+  }
+  const auto floats = [](const Fp8& f) { return f.values.to(at::kFloat).mul_(f.scale); };
+  return at::mm(floats(rows), floats(weight).t()).to(x.scalar_type());
+}
+
 void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device device) {
   GIPO_RUN(head, device, options, arrays);
 }
@@ -259,6 +285,7 @@ std::unique_ptr<RecordedWork> record_work(const std::function<void()>& work) {
 double device_bytes(at::Device device) {
   std::size_t available = 0, total = 0;
   c10::cuda::set_device(device.index());
+  c10::cuda::CUDACachingAllocator::emptyCache();  // what others have given back
   if (cudaMemGetInfo(&available, &total) != cudaSuccess) throw RunError("CUDA does not say how much memory is free");
   return static_cast<double>(available);
 }
@@ -283,6 +310,33 @@ void run_both(const std::function<void()>& one, const std::function<void()>& oth
   done.record(beside);
   done.block(here);
 }
+void each_on_host(const std::vector<Tensor>& arrays, const std::function<void(const Tensor& host)>& f) {
+  if (arrays.empty() || !arrays[0].is_cuda()) {
+    for (const Tensor& array : arrays) f(array);
+    return;
+  }
+  static thread_local const c10::cuda::CUDAStream stream =
+      c10::cuda::getStreamFromPool(false, arrays[0].device().index());
+  struct Copy {
+    Tensor host;
+    at::cuda::CUDAEvent done;
+  };
+  const auto copy = [&](const Tensor& from) {
+    const c10::cuda::CUDAStreamGuard guard(stream);
+    Copy c{at::empty_like(from, at::TensorOptions(at::kCPU).pinned_memory(true)), {}};
+    c.host.copy_(from, true);
+    c.done.record(stream);
+    return c;
+  };
+  Copy now = copy(arrays[0]);
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    Copy next;
+    if (i + 1 < arrays.size()) next = copy(arrays[i + 1]);
+    now.done.synchronize();
+    f(now.host);
+    now = std::move(next);
+  }
+}
 void device_wait(at::Device device) {
   if (device.is_cuda()) c10::cuda::getCurrentCUDAStream(device.index()).synchronize();
 }
@@ -291,6 +345,9 @@ std::unique_ptr<RecordedWork> record_work(const std::function<void()>&) { GIPO_N
 double device_bytes(at::Device) { GIPO_NOT_REACHED(); }
 double device_peak_bytes(at::Device) { return 0; }
 void run_both(const std::function<void()>& one, const std::function<void()>& other, at::Device) { one(), other(); }
+void each_on_host(const std::vector<Tensor>& arrays, const std::function<void(const Tensor& host)>& f) {
+  for (const Tensor& array : arrays) f(array);
+}
 void device_wait(at::Device) {}
 #endif
 

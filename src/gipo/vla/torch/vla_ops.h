@@ -48,6 +48,14 @@ Tensor gate_product(const Tensor& gate_up);
 // The product again; gate_up becomes the gradient by it.
 Tensor gate_gradient(const Tensor& gate_up, const Tensor& by_product);
 
+// Rows in 8-bit floats, and what each was divided by.
+struct Fp8 {
+  Tensor values, scale;  // [rows, width], [rows, 1]
+};
+Fp8 make_fp8(std::int64_t rows, std::int64_t width, at::Device device);
+void to_fp8(const Tensor& x, const Fp8& to);
+Tensor fp8_product(const Tensor& x, const Fp8& weight);  // x times weight turned, of x's type
+
 // Both; on a card at the same time.
 void run_both(const std::function<void()>& one, const std::function<void()>& other, at::Device device);
 void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device device);
@@ -62,6 +70,10 @@ class RecordedWork {
 // Runs the work a few times, so that all that is made at a first time is there, and records it. What it makes stays where
 // it is while this lives.
 std::unique_ptr<RecordedWork> record_work(const std::function<void()>& work);
+
+// f with each of these arrays, one after the other, where the processor can read it; the next is copied meanwhile. From a card by
+// a stream of its own: what is still being computed is not waited for.
+void each_on_host(const std::vector<Tensor>& arrays, const std::function<void(const Tensor& host)>& f);
 
 // Of a CUDA device.
 double device_bytes(at::Device device);       // free now

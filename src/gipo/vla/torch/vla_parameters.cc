@@ -25,11 +25,11 @@ Tensor norm_of(const Tensor& gradient) {
 }  // namespace
 
 void hand_over(const Tensor& t, const std::function<void(std::string_view)>& take) {
-  for (const Tensor& piece : t.reshape(-1).split(kPiece)) {
-    if (piece.numel() == 0) continue;
-    const Tensor host = piece.cpu().contiguous();
+  std::vector<Tensor> pieces = t.reshape(-1).split(kPiece);
+  std::erase_if(pieces, [](const Tensor& piece) { return piece.numel() == 0; });
+  each_on_host(pieces, [&](const Tensor& host) {
     take({static_cast<const char*>(host.const_data_ptr()), host.nbytes()});
-  }
+  });
 }
 
 // Two arrays: of what is trained and of what is not.
@@ -161,9 +161,11 @@ void Parameters::load_state(const std::function<void(char*, std::size_t)>& give)
     steps_ = static_cast<std::int64_t>(steps);
   }
   for (const Tensor& t : states()) {
+    const Tensor room =
+        at::empty({std::min(kPiece, t.numel())}, at::TensorOptions(t.scalar_type()).pinned_memory(device_.is_cuda()));
     for (const Tensor& piece : t.split(kPiece)) {
       if (piece.numel() == 0) continue;
-      const Tensor host = at::empty(piece.sizes(), at::TensorOptions(piece.scalar_type()));
+      const Tensor host = room.narrow(0, 0, piece.numel());
       auto* const bytes = static_cast<char*>(host.mutable_data_ptr());
       if (rank() == 0) {
         give(bytes, host.nbytes());
