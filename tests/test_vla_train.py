@@ -43,15 +43,15 @@ KINDS = {
     "in place": {"policy.model": TINY + ", micro_batch=40"},
     "adapters": {"policy.model": TINY + ", micro_batch=40, lora=4, act_bits=8", "advantage.mode": "gae"},
 }
+AVERAGED = KINDS["adapters"] | {"surrogate.centre": "proximal", "learner.proximal_coef": 0.1, "learner.proximal_updates": 10}
 # All data is collected before the first update: the state of environments in other processes cannot be saved.
 COLLECTED = BANDIT | {"learner.updates": 24, "checkpoint.every_updates": 5, "staleness.env_steps_per_update": 0.001,
                       "staleness.warmup": 512, "eval.every_updates": 9, "eval.episodes": 8}  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind, ranks", [*((kind, ranks) for kind in KINDS for ranks in (1, 2)), ("averaged", 1)])
 def test_killed_and_resumed_ends_with_the_same_bytes(gipo, with_torch, tmp_path, kind, ranks):  # noqa: F811
-    options = COLLECTED | KINDS[kind] | {"learner.ranks": ranks}
+    options = COLLECTED | (AVERAGED if kind == "averaged" else KINDS[kind]) | {"learner.ranks": ranks}
     begin = time.monotonic()
     whole(train(gipo, tmp_path, "alone", **options))
     longest = 0.8 * (time.monotonic() - begin)
@@ -84,9 +84,10 @@ def test_ranks_learn_as_one_with_the_whole_batch(gipo, with_torch, kind):  # noq
     assert ended.returncode == 0, ended.stderr
 
 
-def test_in_place_learns_too(gipo, with_torch):  # noqa: F811
+@pytest.mark.parametrize("more", [{}, {"surrogate.centre": "proximal", "surrogate.pull_back": "both", "surrogate.sigma": 0.25}])
+def test_in_place_learns_too(gipo, with_torch, more):  # noqa: F811
     run = gipo.train("place", BANDIT | {"policy.model": TINY + ", micro_batch=64", "learner.updates": 150, "learner.policy_lr": 3e-3,
-                                        "learner.value_lr": 3e-3, "surrogate.ratio": "dimension", "run.seed": 3})  # fmt: skip
+                                        "learner.value_lr": 3e-3, "surrogate.ratio": "dimension", "run.seed": 3} | more)  # fmt: skip
     assert summary(run)["eval_return"]["success_rate"] > 0.4  # from 0.25; its smaller first weights take longer
     ended = gipo("eval", run)
     assert ended.returncode == 2 and "acts in its own run alone" in ended.stderr
@@ -104,7 +105,7 @@ def test_refuses(gipo, with_torch):  # noqa: F811
         ({"policy.model": TINY + ", lora=4"}, "lora, frozen_vision, act_bits and the folder of a checkpoint need micro_batch"),
         ({"policy.model": TINY + ", micro_batch=4, act_bits=4"}, "act_bits = 4: wanted 8 or 16"),
         ({"policy.model": "./nothing, micro_batch=4"}, "policy.model = \"./nothing, micro_batch=4\" is not accepted"),
-        ({"policy.model": TINY + ", micro_batch=8", "surrogate.centre": "proximal"}, "there is no average of the weights"),
+        ({"policy.model": TINY + ", micro_batch=8", "surrogate.centre": "proximal", "learner.ranks": 2}, "there is no average of the weights"),
         ({"learner.backend": "cpu"}, "openvla_oft needs learner.backend = torch"),
     ]:
         ended = gipo("train", *settings(BANDIT | options))

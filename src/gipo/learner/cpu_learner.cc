@@ -83,7 +83,7 @@ CpuLearner<T>::~CpuLearner() = default;
 
 template <class T>
 std::unique_ptr<Policy<T>> CpuLearner<T>::make_net(MakePolicy make, bool average) const {
-  const PolicyRoom room = average ? average_room(setup_.learner) : learner_room(setup_.learner);
+  const PolicyRoom room = average ? average_room(setup_.learner) : learner_room(setup_);
   if constexpr (std::is_same_v<T, float>) {
     if (ranks_) return ranks_->make_policy(average, room);
   }
@@ -301,8 +301,13 @@ void CpuLearner<T>::apply_gradients() {
   }
   book_.skipped_in_a_row = 0;
   if (own_) {
-    own_->step(
-        {{stats_.policy_lr, stats_.value_lr}, o.beta1, o.beta2, o.adam_epsilon, o.weight_decay, o.max_grad_norm});
+    own_->step({{stats_.policy_lr, stats_.value_lr},
+                o.beta1,
+                o.beta2,
+                o.adam_epsilon,
+                o.weight_decay,
+                o.max_grad_norm,
+                1 / o.proximal_updates});
     book_.policy_version = book_.version;
     return;
   }

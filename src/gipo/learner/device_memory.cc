@@ -8,7 +8,7 @@
 namespace gipo {
 
 double torch_device_bytes(const LearnerSetup& setup) {
-  double bytes = torch_policy_memory(setup.model, learner_room(setup.learner)).held;
+  double bytes = torch_policy_memory(setup.model, learner_room(setup)).held;
   if (looks_at_average(setup)) bytes += torch_policy_memory(setup.model, average_room(setup.learner)).held;
   return bytes;
 }

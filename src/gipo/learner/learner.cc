@@ -71,7 +71,7 @@ PolicyMemory learner_memory(const LearnerSetup& setup) {
   const auto policy = static_cast<double>(parameter_count(model, Part::kPolicy)),
              critic = static_cast<double>(parameter_count(model, Part::kCritic));
   const double ratios = n * static_cast<double>(ratios_per_action(setup.surrogate, model.distribution.dims()));
-  PolicyMemory memory = policy_memory(model, learner_room(setup.learner));
+  PolicyMemory memory = policy_memory(model, learner_room(setup));
   if (looks_at_average(setup)) memory.held += policy_memory(model, average_room(setup.learner)).held;
   // Parameters, gradient and two moments; the average.
   memory.held += 4 * (4 * (policy + critic) + (keeps_average(setup) ? policy : 0));
@@ -90,15 +90,18 @@ bool looks_at_average(const LearnerSetup& setup) {
   return setup.learner.proximal_coef > 0 || setup.surrogate.centre == Centre::kProximal;
 }
 
-PolicyRoom learner_room(const LearnerOptions& options) {
+PolicyRoom learner_room(const LearnerSetup& setup) {
+  const LearnerOptions& options = setup.learner;
   const auto batch = static_cast<std::size_t>(options.batch_size);
   // With what follows each stretch, of which there may be as many as steps.
-  return {2 * batch,
-          batch,
-          true,
-          options.device,
-          options.precision == Precision::kBf16,
-          options.products != ProductKind::kFloat};
+  PolicyRoom room{2 * batch,
+                  batch,
+                  true,
+                  options.device,
+                  options.precision == Precision::kBf16,
+                  options.products != ProductKind::kFloat};
+  room.average = looks_at_average(setup);
+  return room;
 }
 
 PolicyRoom average_room(const LearnerOptions& options) {

@@ -124,7 +124,7 @@ std::unique_ptr<Learner> make_learner(const LearnerSetup& setup, RandomStream ra
 bool keeps_average(const LearnerSetup& setup);
 bool looks_at_average(const LearnerSetup& setup);  // for the first two, in every update
 // The room of a policy that learns from a batch, and of that average.
-PolicyRoom learner_room(const LearnerOptions& options);
+PolicyRoom learner_room(const LearnerSetup& setup);
 PolicyRoom average_room(const LearnerOptions& options);
 // What a learner takes of memory, in bytes.
 PolicyMemory learner_memory(const LearnerSetup& setup);

@@ -137,7 +137,7 @@ ModelSpec flat(const ModelSpec& model) {
 }
 
 RankSetup setup_of(const LearnerSetup& setup) {
-  const PolicyRoom room = learner_room(setup.learner);
+  const PolicyRoom room = learner_room(setup);
   return {flat(setup.model), room.learned, keeps_average(setup), looks_at_average(setup), room.device != "cpu",
           room.bf16,         room.tf32};
 }

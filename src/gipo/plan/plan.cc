@@ -226,8 +226,9 @@ class Planner {
       if (given)
         refuse({key, "policy.model"}, fmt::format("{} is not accepted with micro_batch in policy.model: {}", key, why));
     };
-    refuse_if(c_.surrogate.centre == Centre::kProximal, "surrogate.centre", "there is no average of the weights");
-    refuse_if(c_.learner.proximal_coef > 0, "learner.proximal_coef", "there is no average of the weights");
+    const char* const ranks = "with learner.ranks there is no average of the weights";
+    refuse_if(c_.learner.ranks > 1 && c_.surrogate.centre == Centre::kProximal, "surrogate.centre", ranks);
+    refuse_if(c_.learner.ranks > 1 && c_.learner.proximal_coef > 0, "learner.proximal_coef", ranks);
     refuse_if(c_.learner.publish_every > 1, "learner.publish_every", "actors have the learner's own weights");
     refuse_if(c_.learner.policy_every > 1, "learner.policy_every", "policy and critic learn together");
     refuse_if(!c_.run.init_from.empty(), "run.init_from", "wanted the folder of a checkpoint in policy.model");

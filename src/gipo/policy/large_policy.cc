@@ -23,6 +23,20 @@ struct Seen {
   std::vector<std::vector<std::int32_t>> tokens;
 };
 
+VlaSetup setup_of(const LargeForm& form, const PolicyRoom& room) {
+  VlaSetup setup;
+  setup.config = form.config;
+  setup.train = form.train;
+  setup.device = room.device;
+  setup.recompute = form.recompute;
+  setup.act_bits = static_cast<int>(form.act_bits);
+  setup.average = room.average;
+  setup.deterministic = true;
+  setup.record = false;
+  setup.ranks = room.ranks;
+  return setup;
+}
+
 class LargePolicy final : public Policy<float>, public OwnParameters {
  public:
   LargePolicy(const ModelSpec& spec, const PolicyRoom& room)
@@ -36,18 +50,10 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
   std::vector<TensorSlice> tensors(Part) const override { return {}; }
   void initialise(Part, std::span<float>, RandomStream& random) const override {
     if (room_.learned == 0 || model_) return;
-    VlaSetup setup;
-    setup.config = form_.config;
-    setup.train = form_.train;
-    setup.device = room_.device;
-    setup.recompute = form_.recompute;
-    setup.act_bits = static_cast<int>(form_.act_bits);
-    setup.deterministic = true;
-    setup.record = false;
-    setup.ranks = room_.ranks;
-    auto model = make_large_model(setup);
+    auto model = make_large_model(setup_of(form_, room_));
     model->fill(random.next_u64());
     if (!form_.folder.empty()) VlaCheckpoint(form_.folder).load(*model);
+    if (room_.average) model->begin_average();
     model_ = std::make_shared<SharedModel>(std::move(model));
   }
   void constrain(std::span<float>) const override {}
@@ -61,22 +67,21 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
           "policy.model: a model in place (micro_batch) acts in its own run alone; gipo resume goes on with it");
     }
     SharedModel& model = model_ ? *model_ : *parameters.model;
-    logits_.resize(seen_.rows * spec_.distribution.outputs());
-    values_.resize(seen_.rows);
-    each_piece(seen_.rows, [&](std::size_t begin, std::size_t rows) {
-      const VlaInputs inputs = inputs_of(begin, rows);
-      const VlaOutputs out = model.with([&](LargeModel& m) { return model_ ? m.infer(inputs) : m.act(inputs); });
-      const auto temperature = static_cast<float>(spec_.options.temperature);
-      std::ranges::transform(out.logits,
-                             logits_.begin() + static_cast<std::ptrdiff_t>(begin * spec_.distribution.outputs()),
-                             [&](float v) { return v / temperature; });
-      std::ranges::copy(out.values, values_.begin() + static_cast<std::ptrdiff_t>(begin));
+    look(*this, seen_.rows, [&](const VlaInputs& inputs) {
+      return room_.joined ? model.act(inputs, form_.micro_batch)
+                          : model.with([&](LargeModel& m) { return model_ ? m.infer(inputs) : m.act(inputs); });
     });
   }
-  void see_as(const PolicyParameters<float>&, const Policy<float>&) override { GIPO_NOT_REACHED(); }
+  // The other is the learner's, and this one looks at the average of its parameters.
+  void see_as(const PolicyParameters<float>&, const Policy<float>& other) override {
+    const auto& learner = static_cast<const LargePolicy&>(other);
+    look(learner, std::min(learner.seen_.rows, room_.rows), [&](const VlaInputs& inputs) {
+      return learner.model_->with([&](LargeModel& m) { return m.infer_average(inputs); });
+    });
+  }
 
   void forward(std::size_t rows) override {
-    GIPO_CHECK(rows <= seen_.rows);
+    GIPO_CHECK(rows <= values_.size());
     evaluated_ = rows;
     if (room_.learned > 0) pi_.evaluate(distribution(), rows, nullptr);
   }
@@ -91,9 +96,10 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
     pi_.kl_divergence(static_cast<const LargePolicy&>(other).pi_, out);
   }
   void policy_gradient(const float* actions, const PolicyLoss<float>& loss, std::span<float>) override {
-    GIPO_CHECK(loss.other == nullptr);
     by_logits_.resize(evaluated_ * spec_.distribution.outputs());
-    pi_.gradient(actions, {loss.d_log_prob, loss.entropy_coef, loss.kl_coef, nullptr}, by_logits_.data(), {});
+    DistributionLoss<float> of_logits{loss.d_log_prob, loss.entropy_coef, loss.kl_coef, nullptr};
+    if (loss.other) of_logits.other = &static_cast<const LargePolicy*>(loss.other)->pi_;
+    pi_.gradient(actions, of_logits, by_logits_.data(), {});
     for (float& v : by_logits_) v /= static_cast<float>(spec_.options.temperature);
   }
   const float* values() override { return values_.data(); }
@@ -117,7 +123,8 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
     return model_->with([](LargeModel& m) { return m.norms(); });
   }
   void step(const OwnStep& s) override {
-    const VlaStep step{s.rates[0], s.rates[1], s.beta1, s.beta2, s.epsilon, s.weight_decay, s.max_norm, true};
+    const VlaStep step{s.rates[0],     s.rates[1], s.beta1, s.beta2,  s.epsilon,
+                       s.weight_decay, s.max_norm, true,    s.average};
     for (int n = held_.load(); n > 0; n = held_.load()) held_.wait(n);
     model_->with([&](LargeModel& m) { m.step(step); });
   }
@@ -165,6 +172,21 @@ class LargePolicy final : public Policy<float>, public OwnParameters {
   }
   static std::size_t bytes_of(const LargeModel& m, std::size_t i) {
     return m.tensors()[i].size() * size_of(m.tensor_type());
+  }
+
+  // Logits and values of the first rows that `who` has seen.
+  template <class Infer>
+  void look(const LargePolicy& who, std::size_t rows, Infer&& infer) {
+    const std::size_t outputs = spec_.distribution.outputs();
+    logits_.resize(rows * outputs);
+    values_.resize(rows);
+    who.each_piece(rows, [&](std::size_t begin, std::size_t count) {
+      const VlaOutputs out = infer(who.inputs_of(begin, count));
+      const auto temperature = static_cast<float>(spec_.options.temperature);
+      std::ranges::transform(out.logits, logits_.begin() + static_cast<std::ptrdiff_t>(begin * outputs),
+                             [&](float v) { return v / temperature; });
+      std::ranges::copy(out.values, values_.begin() + static_cast<std::ptrdiff_t>(begin));
+    });
   }
 
   template <class F>
@@ -241,8 +263,7 @@ PolicyMemory large_policy_memory(const ModelSpec& spec, const PolicyRoom& room) 
   const auto rows = static_cast<double>(room.rows);
   memory.held = rows * (static_cast<double>(cameras_of(spec) * form.config.image * form.config.image * 3) +
                         4.0 * static_cast<double>(spec.distribution.outputs()) * (room.learned > 0 ? 3 : 1));
-  if (room.device == "cpu" && room.learned > 0)
-    memory.held += vla_memory(form.config, form.train, false, 1, form.act_bits).sum();
+  if (room.device == "cpu" && room.learned > 0 && room.critic) memory.held += vla_memory(setup_of(form, room)).sum();
   return memory;
 }
 

@@ -13,6 +13,7 @@ class SharedModel;
 struct OwnStep {
   std::array<double, 2> rates{};
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, max_norm = 1;
+  double average = 1;  // what the newest parameters come to count in their moving average, where there is one
 };
 
 // What a policy does itself whose parameters no learner holds: of the large model in place there is one copy, which learns and

@@ -139,6 +139,8 @@ struct PolicyRoom {
   // Ranks that learn together. Parameters and gradients then lie where their group exchanges them; a model in place has what it
   // learns with in parts. Must outlive the policy.
   RankGroup* ranks = nullptr;
+  bool average = false;  // a learner's: another policy looks at a moving average of its parameters
+  bool joined = false;   // an actor's: a model in place may serve it together with others that ask at the same time
 };
 
 // Of the kind that the spec asks for.

@@ -33,13 +33,19 @@ Columns stacked_columns(const TransitionSpec& spec) {
 
 RowCounts rows_of_contexts(const ActorSpec& spec) { return {0, spec.envs * spec.transition.context(), 0}; }
 
+PolicyRoom room_of(const ActorSpec& spec) {
+  PolicyRoom room{std::max(spec.envs, spec.segment_length + 1), 0, true, spec.device};
+  room.joined = spec.joined;
+  return room;
+}
+
 constexpr std::size_t kMostSpare = 2;  // segments kept for each environment: a steady loop needs no more
 
 }  // namespace
 
 Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>> envs)
     : spec_(std::move(spec)),
-      policy_(make_policy<float>(spec_.model, {std::max(spec_.envs, spec_.segment_length + 1), 0, true, spec_.device})),
+      policy_(make_policy<float>(spec_.model, room_of(spec_))),
       observer_(spec_.transition.observation, spec_.envs),
       env_action_(spec_.envs * spec_.env.action.dims()),
       columns_(spec_.model.fields.size()),

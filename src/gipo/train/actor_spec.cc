@@ -24,6 +24,7 @@ ActorSpec actor_spec(const Plan& plan, std::size_t index, std::uint64_t incarnat
   spec.seed = static_cast<std::uint64_t>(plan.config.run.seed);
   spec.incarnation = incarnation;
   spec.device = plan.config.learner.device;
+  spec.joined = plan.config.run.mode == RunMode::kAsync;
   return spec;
 }
 

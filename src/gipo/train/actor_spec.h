@@ -29,6 +29,7 @@ struct ActorSpec {
   std::size_t segment_length = 0;
   std::uint64_t seed = 0;      // of the run
   std::string device = "cpu";  // of its networks: PolicyRoom::device
+  bool joined = false;         // PolicyRoom::joined: what it computes may then round otherwise from time to time
   // Each has random streams of its own. Of two actors with the same environments the later one has the greater.
   std::uint64_t incarnation = 0;
   std::vector<std::int64_t> first_episode = {};  // [envs] number of the next episode of each; empty: 0

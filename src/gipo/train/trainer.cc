@@ -79,7 +79,7 @@ Trainer::Trainer(const Plan& plan, RunFolder& folder, TrainerHooks hooks, const 
   }
   if (hooks_.demonstrations) {
     likelihood_ = std::make_unique<LikelihoodMeter>(*hooks_.demonstrations, plan.demonstration_use(),
-                                                    learner_room(plan.config.learner));
+                                                    learner_room(setup_from(plan, first, hooks_.ranks)));
     if (plan.config.env.normalise_observations && !(first && first->scale.is_set())) {
       replay_.begin_moments(hooks_.demonstrations->moments());
     }

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -21,6 +22,9 @@ class SharedModel {
     const Turn turn(*this);
     return work(*model_);
   }
+  // LargeModel::act for one of several actors. Those who wait when their turn comes are served as one batch, of up to `most`
+  // samples. Nobody waits for others to ask: each has its actions once what was being computed is done, and that batch.
+  VlaOutputs act(const VlaInputs& inputs, std::int64_t most);
   // Out of turn, for one who reads weights and has seen to it that nobody changes them.
   const LargeModel& still() const { return *model_; }
 
@@ -40,11 +44,15 @@ class SharedModel {
     Turn& operator=(const Turn&) = delete;
     SharedModel& of;
   };
+  struct Request;
+  void serve(LargeModel& model, std::int64_t most);
 
   std::unique_ptr<LargeModel> model_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t next_ = 0, now_ = 0;
+  std::deque<Request*> asked_;  // in the order in which they came
+  bool queued_ = false;         // one of those who asked waits for a turn
 };
 
 }  // namespace gipo

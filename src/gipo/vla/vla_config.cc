@@ -106,8 +106,6 @@ VlaConfig published(const json& root, const std::string& where) {
   return c;
 }
 
-double gib(double bytes) { return bytes / (1024.0 * 1024 * 1024); }
-
 }  // namespace
 
 VlaConfig vla_preset(const std::string& name) {
@@ -310,25 +308,6 @@ bool is_trained(const VlaTrainConfig& train, VlaPart part) {
       return true;
   }
   GIPO_NOT_REACHED();
-}
-
-std::string VlaMemory::words() const {
-  return fmt::format("weights {:.1f} GiB, gradients {:.1f}, master {:.1f}, moments {:.1f}{}: {:.1f} GiB", gib(weights),
-                     gib(gradients), gib(master), gib(moments),
-                     acting > 0 ? fmt::format(", weights of 8 bits {:.1f}", gib(acting)) : "", gib(sum()));
-}
-
-VlaMemory vla_memory(const VlaConfig& config, const VlaTrainConfig& train, bool bf16, int ranks, int act_bits) {
-  double all = 0, trained = 0, products = 0;
-  for (const VlaTensor& t : vla_tensors(config, train.lora)) {
-    all += static_cast<double>(t.size());
-    if (is_trained(train, t.part)) trained += static_cast<double>(t.size());
-    if (t.part == VlaPart::kLanguage && t.shape.size() == 2 && t.name.find(".layers.") != std::string::npos)
-      products += static_cast<double>(t.size());
-  }
-  const double each = bf16 ? 2 : 4;
-  return {all * each, trained * each, bf16 ? trained * 2 / ranks : 0, trained * 8 / ranks,
-          act_bits == 8 ? products : 0};
 }
 
 }  // namespace gipo

@@ -86,13 +86,4 @@ struct VlaTrainConfig {
 };
 bool is_trained(const VlaTrainConfig& train, VlaPart part);
 
-// Bytes on the device, and the arithmetic in words.
-struct VlaMemory {
-  double weights = 0, gradients = 0, master = 0, moments = 0, acting = 0;
-  double sum() const { return weights + gradients + master + moments + acting; }
-  std::string words() const;  // "weights 13.7 GiB + ..."
-};
-// Of each of so many ranks, which have a share of master and moments. act_bits: of VlaSetup.
-VlaMemory vla_memory(const VlaConfig& config, const VlaTrainConfig& train, bool bf16, int ranks, int act_bits);
-
 }  // namespace gipo

@@ -31,12 +31,21 @@ struct VlaSetup {
   std::string device = "cpu";  // cpu: all in float; cuda, cuda:1: in bf16
   Recompute recompute;
   int act_bits = 16;           // 8: act takes the language model's products in 8-bit floats
+  bool average = false;        // a moving average of what is trained is kept; not with ranks
   bool deterministic = false;  // on a card: gradients whose bytes are the same each time
   bool record = true;  // on a card: inference of a shape is recorded, which is worth while for weights that stay
   // That train it together, each with its samples: every rank has the weights, and a share of what AdamW keeps. All ranks then
   // call norms, step, save_state and load_state at once. Must outlive the model.
   RankGroup* ranks = nullptr;
 };
+
+// Bytes on the device, and the arithmetic in words.
+struct VlaMemory {
+  double weights = 0, gradients = 0, master = 0, moments = 0, average = 0, acting = 0;
+  double sum() const { return weights + gradients + master + moments + average + acting; }
+  std::string words() const;  // "weights 13.7 GiB + ..."
+};
+VlaMemory vla_memory(const VlaSetup& setup);
 
 // Spans are the caller's. A prompt is the tokens of one sample, its first the one that begins a text.
 struct VlaInputs {
@@ -75,6 +84,7 @@ struct VlaStep {
   double rate = 1e-5, value_rate = 3e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, max_norm = 1;
   bool apart = false;  // the value head's gradient is clipped by its own norm
+  double average = 1;  // what the newest weights come to count in the average; while there are few, each counts more
 };
 
 class LargeModel {
@@ -95,6 +105,9 @@ class LargeModel {
   virtual VlaOutputs infer(const VlaInputs& inputs) = 0;
   // The same for those who act, as exact as act_bits says: their log-probs are those of the policy that acted, whatever it is.
   virtual VlaOutputs act(const VlaInputs& inputs) = 0;
+  // The average begins with the weights as they are; each step then moves it. infer_average: infer with it.
+  virtual void begin_average() = 0;
+  virtual VlaOutputs infer_average(const VlaInputs& inputs) = 0;
   // Adds the gradient of the loss of these samples, of an update's `total` samples.
   virtual VlaFigures accumulate(const VlaSamples& samples, const VlaObjective& objective, std::int64_t total) = 0;
   // The same for losses that others know: by the outputs that infer would give.

@@ -29,7 +29,7 @@ class TorchCardNetworks final : public CardNetworks {
     buffers.values = values_.data();
     buffers.d_outputs = places.d_outputs;
     buffers.d_values = places.d_value;
-    networks_ = make_device_networks(setup.model, learner_room(setup.learner), buffers, stream);
+    networks_ = make_device_networks(setup.model, learner_room(setup), buffers, stream);
   }
 
   const float* outputs() const override { return outputs_.data(); }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <thread>
 
 #include "gipo/core/error.h"
@@ -12,6 +13,7 @@
 #include "gipo/policy/large_policy.h"
 #include "gipo/policy/own_parameters.h"
 #include "gipo/policy/vla_spec.h"
+#include "gipo/vla/shared_model.h"
 #include "gipo/vla/vla_model.h"
 
 namespace gipo {
@@ -209,9 +211,11 @@ struct InPlace {
   Case t;
   std::unique_ptr<Policy<float>> net;
 
-  explicit InPlace(const std::string& more = "") {
+  explicit InPlace(const std::string& more = "", bool average = false) {
     t.spec.options.model += ", micro_batch=2" + more;
-    net = make_large_policy(t.spec, {kRows, kLearned, true});
+    PolicyRoom room{kRows, kLearned, true};
+    room.average = average;
+    net = make_large_policy(t.spec, room);
     RandomStream random(1);
     net->initialise(Part::kPolicy, {}, random);
   }
@@ -234,6 +238,70 @@ TEST(LargePolicy, AnUpdateThatIsSkippedLeavesNoGradient) {
   const InPlace m;
   const auto once = m.find_gradients();
   EXPECT_EQ(m.find_gradients(), once);
+}
+
+// The mean of all weights so far, the first ones included, of which the newest counts a quarter and more while there are few.
+TEST(LargePolicy, AnotherLooksAtTheAverage) {
+  const InPlace m("", true);
+  const auto average = make_large_policy(m.t.spec, {kLearned, kLearned, false});
+  const std::size_t outputs = m.t.spec.distribution.outputs();
+  const auto averaged = [&] {
+    m.t.losses(*m.net, {}, {});
+    average->see_as({}, *m.net);
+    average->forward(kLearned);
+    return std::vector<float>(average->distribution().outputs, average->distribution().outputs + kLearned * outputs);
+  };
+  const auto own = [&] {
+    return std::vector<float>(m.net->distribution().outputs, m.net->distribution().outputs + kLearned * outputs);
+  };
+  const std::vector<float> first = averaged(), beside = own();
+  for (std::size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(first[i], beside[i], 1e-6);
+  std::vector<float> kl(kLearned);
+  m.net->kl_divergence(*average, kl.data());
+  for (const float v : kl) EXPECT_NEAR(v, 0, 1e-6);
+
+  const InPlace other;  // which is given the mean
+  const auto weights = [](const InPlace& p) {
+    std::vector<std::vector<float>> all;
+    p.net->own()->share()->with([&](LargeModel& model) {
+      for (std::size_t i = 0; i < model.tensors().size(); ++i) {
+        std::string bytes;
+        model.get_tensor(i, false, [&](std::string_view piece) { bytes += piece; });
+        all.emplace_back(bytes.size() / sizeof(float));
+        std::memcpy(all.back().data(), bytes.data(), bytes.size());
+      }
+    });
+    return all;
+  };
+  std::vector<std::vector<float>> mean = weights(m);
+  for (int n = 1; n <= 3; ++n) {
+    m.find_gradients();
+    OwnStep step{{0.003, 0.003}};
+    step.average = 0.25;
+    m.net->own()->step(step);
+    const double part = 0.25 / (1 - std::pow(0.75, n + 1));
+    const std::vector<std::vector<float>> now = weights(m);
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      for (std::size_t k = 0; k < now[i].size(); ++k) {
+        mean[i][k] += static_cast<float>(part * static_cast<double>(now[i][k] - mean[i][k]));
+      }
+    }
+  }
+  other.net->own()->share()->with([&](LargeModel& model) {
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      model.set_tensor(i, TensorType::kF32,
+                       {reinterpret_cast<const char*>(mean[i].data()), mean[i].size() * sizeof(float)});
+    }
+  });
+  const std::vector<float> found = averaged(), newest = own();
+  m.t.losses(*other.net, {}, {});
+  double difference = 0, moved = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    difference = std::max(difference, std::abs(static_cast<double>(found[i] - other.net->distribution().outputs[i])));
+    moved = std::max(moved, std::abs(static_cast<double>(found[i] - newest[i])));
+  }
+  EXPECT_LT(difference, 1e-5);
+  EXPECT_GT(moved, 1e-3);
 }
 
 TEST(LargePolicy, WhatIsHeldDoesNotChange) {

@@ -163,6 +163,15 @@ TEST_F(VlaDevice, AdamWOnASplitMaster) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_LT(relative(made[1][i], made[0][i]), 1e-6);
 }
 
+TEST_F(VlaDevice, AveragesInTwoHalves) {
+  const Tensor value = draw({4096}), average = draw({4096}), low = at::randint(-32768, 32768, {4096}).to(at::kShort);
+  const Tensor card = average.to(card_), card_low = low.to(card_);
+  run_average(value.to(card_), card, card_low, 0.01);
+  run_average(value, average, low, 0.01);
+  EXPECT_TRUE(at::equal(card.cpu(), average));
+  EXPECT_TRUE(at::equal(card_low.cpu(), low));
+}
+
 TEST_F(VlaDevice, TheModelInBf16IsNearThatInFloat) {
   VlaSetup setup;
   setup.config = vla_preset("10m");

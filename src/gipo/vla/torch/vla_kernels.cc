@@ -208,4 +208,18 @@ void host_adamw(const AdamWArrays& a) {
   }
 }
 
+void host_average(const AverageArrays& a) {
+  for (std::int64_t i = 0; i < a.count; ++i) {
+    if (a.type == Value::kFloat) {
+      float& average = static_cast<float*>(a.average)[i];
+      average += a.step * (static_cast<const float*>(a.value)[i] - average);
+      continue;
+    }
+    auto* const high = static_cast<std::uint16_t*>(a.average);
+    const float average = join({high[i], a.low[i]}), value = from_bf16(static_cast<const std::uint16_t*>(a.value)[i]);
+    const SplitFloat parts = split(average + a.step * (value - average));
+    high[i] = parts.high, a.low[i] = parts.low;
+  }
+}
+
 }  // namespace gipo

@@ -320,6 +320,23 @@ __global__ void __launch_bounds__(256) adamw_kernel(const __grid_constant__ Adam
   firsts[0] = first[0], firsts[1] = first[1], seconds[0] = second[0], seconds[1] = second[1];
 }
 
+__global__ void __launch_bounds__(256) average_kernel(const __grid_constant__ AverageArrays a) {
+  const std::int64_t at = (blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x) * kEach;
+  if (at >= a.count) return;
+  auto* const highs = reinterpret_cast<EightShorts*>(static_cast<std::uint16_t*>(a.average) + at);
+  auto* const lows = reinterpret_cast<EightShorts*>(a.low + at);
+  const EightShorts values = *reinterpret_cast<const EightShorts*>(static_cast<const std::uint16_t*>(a.value) + at);
+  EightShorts high = *highs, low = *lows;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const float average = join({high.v[j], static_cast<std::int16_t>(low.v[j])});
+    const SplitFloat parts = split(average + a.step * (from_bf16(values.v[j]) - average));
+    high.v[j] = parts.high;
+    low.v[j] = static_cast<std::uint16_t>(parts.low);
+  }
+  *highs = high, *lows = low;
+}
+
 void check(const char* what) {
   const cudaError_t result = cudaGetLastError();
   if (result != cudaSuccess) throw RunError(std::string(what) + ": " + cudaGetErrorString(result));
@@ -388,6 +405,13 @@ void device_adamw(const AdamWArrays& a, Stream stream) {
   if (a.count == 0) return;
   adamw_kernel<<<blocks_for(a.count / kEach), 256, 0, stream_of(stream)>>>(a);
   check("adamw");
+}
+
+void device_average(const AverageArrays& a, Stream stream) {
+  GIPO_CHECK(a.type == Value::kBf16 && a.count % kEach == 0);
+  if (a.count == 0) return;
+  average_kernel<<<blocks_for(a.count / kEach), 256, 0, stream_of(stream)>>>(a);
+  check("average");
 }
 
 }  // namespace gipo

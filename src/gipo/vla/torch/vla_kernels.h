@@ -75,6 +75,15 @@ struct AdamWArrays {
   float max_norm;
   AdamWStep<float> step;  // its scale is not read
 };
+// average += step (value - average), of `count` values, a multiple of 8. bf16: the average is `average` and `low` together.
+struct AverageArrays {
+  Value type;
+  std::int64_t count;
+  const void* value;
+  void* average;
+  std::int16_t* low;
+  float step;
+};
 
 void host_add_norm(const AddNorm& a);
 void host_norm_gradient(const NormGradient& a);
@@ -83,6 +92,7 @@ void host_gate_product(const GateProduct& a);
 void host_fp8_rows(const Fp8Rows& a);
 void host_head(const HeadOptions& o, const HeadArrays& a);
 void host_adamw(const AdamWArrays& a);
+void host_average(const AverageArrays& a);
 
 // Only in a build with GIPO_TORCH_CUDA.
 void device_add_norm(const AddNorm& a, Stream stream);
@@ -92,5 +102,6 @@ void device_gate_product(const GateProduct& a, Stream stream);
 void device_fp8_rows(const Fp8Rows& a, Stream stream);
 void device_head(const HeadOptions& o, const HeadArrays& a, Stream stream);
 void device_adamw(const AdamWArrays& a, Stream stream);
+void device_average(const AverageArrays& a, Stream stream);
 
 }  // namespace gipo

@@ -47,6 +47,10 @@ class TorchLargeModel final : public LargeModel {
       at::globalContext().setDeterministicFillUninitializedMemory(false);
     }
     net_.bind(parameters_.arrays());
+    if (setup.average) {
+      averaged_.emplace(this->setup(), device_, type_);
+      averaged_->bind(parameters_.averaged());
+    }
     if (setup.act_bits != 8) return;
     acting_.emplace(this->setup(), device_, type_, true);
     acting_->bind(parameters_.arrays());
@@ -124,6 +128,16 @@ class TorchLargeModel final : public LargeModel {
     const c10::InferenceMode guard;
     if (const Due due = std::exchange(due_, Due::kNothing); due != Due::kNothing) acting_->take_fp8(due == Due::kAll);
     return infer(*acting_, inputs);
+  }
+
+  void begin_average() override {
+    const c10::InferenceMode guard;
+    parameters_.begin_average();
+    changed_ = true;
+  }
+  VlaOutputs infer_average(const VlaInputs& inputs) override {
+    GIPO_CHECK(averaged_.has_value());
+    return infer(*averaged_, inputs);
   }
 
   VlaFigures accumulate(const VlaSamples& s, const VlaObjective& objective, std::int64_t total) override {
@@ -244,7 +258,7 @@ class TorchLargeModel final : public LargeModel {
       Forward f;
       f.rows = net_.find_rows(inputs);
       const Tensor hidden = net.run(f, net_.images_of(inputs), net_.proprio_of(inputs), false);
-      return {to_host(net_.logits_of(hidden)), to_host(net_.values_of(net_.first_rows(f, hidden), nullptr))};
+      return {to_host(net.logits_of(hidden)), to_host(net.values_of(net.first_rows(f, hidden), nullptr))};
     }
     Recorded& r = recorded(net, inputs);
     r.images.copy_(net_.images_of(inputs));
@@ -255,8 +269,8 @@ class TorchLargeModel final : public LargeModel {
   }
 
   Recorded& recorded(const Network& net, const VlaInputs& in) {
-    std::vector<std::size_t> shape{&net == &net_ ? std::size_t{0} : 1, static_cast<std::size_t>(in.n),
-                                   static_cast<std::size_t>(in.cameras)};
+    const std::size_t which = &net == &net_ ? 0 : acting_ && &net == &*acting_ ? 1 : 2;
+    std::vector<std::size_t> shape{which, static_cast<std::size_t>(in.n), static_cast<std::size_t>(in.cameras)};
     for (const auto& prompt : in.prompts) shape.push_back(prompt.size());
     if (const auto found = graphs_.find(shape); found != graphs_.end()) return found->second;
     if (graphs_.size() >= kMostGraphs) graphs_.clear();
@@ -270,8 +284,8 @@ class TorchLargeModel final : public LargeModel {
       Forward f;
       f.rows = r.rows;
       const Tensor hidden = net.run(f, r.images, r.proprio, false);
-      r.logits = net_.logits_of(hidden);
-      r.values = net_.values_of(net_.first_rows(f, hidden), nullptr);
+      r.logits = net.logits_of(hidden);
+      r.values = net.values_of(net.first_rows(f, hidden), nullptr);
     });
     return r;
   }
@@ -358,7 +372,8 @@ class TorchLargeModel final : public LargeModel {
   at::Device device_;
   at::ScalarType type_;
   Network net_;
-  std::optional<Network> acting_;  // over the same parameters, in 8 bits
+  std::optional<Network> acting_;    // over the same parameters, in 8 bits
+  std::optional<Network> averaged_;  // over their average
   Due due_ = Due::kAll;
   Parameters parameters_;
   bool first_ = true;                          // no gradient yet
@@ -373,8 +388,7 @@ std::unique_ptr<LargeModel> make_large_model(const VlaSetup& setup) {
   check_config(setup.config);
   const at::Device device = find_device(setup.device);
   if (device.is_cuda()) {
-    const VlaMemory memory =
-        vla_memory(setup.config, setup.train, true, setup.ranks ? setup.ranks->size() : 1, setup.act_bits);
+    const VlaMemory memory = vla_memory(setup);
     const double there = device_bytes(device);
     if (memory.sum() > there) {
       throw Error(fmt::format("large model: {} has {:.1f} GiB free, and {} are needed before any activation{}",

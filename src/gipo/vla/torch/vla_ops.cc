@@ -255,6 +255,15 @@ void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device d
   GIPO_RUN(head, device, options, arrays);
 }
 void run_adamw(const AdamWArrays& arrays, at::Device device) { GIPO_RUN(adamw, device, arrays); }
+void run_average(const Tensor& value, const Tensor& average, const Tensor& low, double step) {
+  const AverageArrays a{type_of(value),
+                        value.numel(),
+                        value.const_data_ptr(),
+                        average.mutable_data_ptr(),
+                        low.defined() ? low.mutable_data_ptr<std::int16_t>() : nullptr,
+                        static_cast<float>(step)};
+  GIPO_RUN(average, value.device(), a);
+}
 
 #ifdef GIPO_TORCH_CUDA
 namespace {

@@ -60,6 +60,7 @@ Tensor fp8_product(const Tensor& x, const Fp8& weight);  // x times weight turne
 void run_both(const std::function<void()>& one, const std::function<void()>& other, at::Device device);
 void run_head(const HeadOptions& options, const HeadArrays& arrays, at::Device device);
 void run_adamw(const AdamWArrays& arrays, at::Device device);
+void run_average(const Tensor& value, const Tensor& average, const Tensor& low, double step);
 
 // Work on a card whose shapes and addresses stay the same, recorded and then launched as one.
 class RecordedWork {

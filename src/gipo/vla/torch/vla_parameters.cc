@@ -57,6 +57,10 @@ Parameters::Parameters(const VlaSetup& setup, at::Device device, at::ScalarType 
   if (type_ == at::kBFloat16) low_ = at::zeros({kept}, values.dtype(at::kShort));
   first_ = at::zeros({kept}, values.dtype(at::kFloat));
   second_ = at::zeros({kept}, values.dtype(at::kFloat));
+  if (!setup.average) return;
+  GIPO_CHECK(ranks_ == nullptr);
+  average_ = at::zeros({size[1]}, values);
+  if (type_ == at::kBFloat16) average_low_ = at::zeros({size[1]}, values.dtype(at::kShort));
 }
 
 Parameters::Share Parameters::Share::within(std::int64_t first, std::int64_t last) const {
@@ -74,6 +78,11 @@ std::pair<Tensor, std::int64_t> Parameters::low_of(std::size_t index, std::int64
 
 void Parameters::clear_low() {
   if (low_.defined()) low_.zero_();
+}
+
+void Parameters::begin_average() {
+  average_.copy_(value_);
+  if (average_low_.defined()) average_low_.zero_();
 }
 
 std::array<double, 2> Parameters::norms() {
@@ -110,7 +119,13 @@ double Parameters::step(const VlaStep& step) {
   }
   if (ranks_) ranks_->spread_shares(array_of(value_));
   const double size = norm.item<float>();
-  if (!std::isfinite(size)) --steps_;
+  if (!std::isfinite(size)) {
+    --steps_;
+  } else if (average_.defined()) {
+    // The mean of all weights so far, the first ones included, the latest counting most.
+    const double weights = 1 - std::pow(1 - step.average, static_cast<double>(steps_ + 1));
+    run_average(value_, average_, average_low_, step.average / weights);
+  }
   return size;
 }
 
@@ -129,7 +144,7 @@ Tensor Parameters::norm_between(std::int64_t begin, std::int64_t end) {
 }
 
 std::vector<Tensor> Parameters::states() const {
-  std::vector<Tensor> all = {low_, first_, second_};
+  std::vector<Tensor> all = {low_, first_, second_, average_, average_low_};
   std::erase_if(all, [](const Tensor& t) { return !t.defined(); });
   return all;
 }

@@ -24,9 +24,11 @@ class Parameters {
   Parameters(const VlaSetup& setup, at::Device device, at::ScalarType type);
 
   Arrays arrays() const { return {{{frozen_, {}}, {value_, gradient_}}, places_}; }
+  Arrays averaged() const { return {{{frozen_, {}}, {average_, {}}}, places_}; }  // where an average is kept
   // What is kept here of the low halves of a tensor with so many values, and which of these is its first. Undefined: nothing is.
   std::pair<Tensor, std::int64_t> low_of(std::size_t index, std::int64_t values) const;
   void clear_low();
+  void begin_average();
 
   void gradient_changed() { summed_ = false; }
   // Of the gradient: of all but the value head, and of that.
@@ -65,6 +67,7 @@ class Parameters {
   Tensor frozen_, value_, gradient_;  // what is not trained; what is, and its gradient
   Share share_;                       // of what is trained
   Tensor low_, first_, second_;       // of the share
+  Tensor average_, average_low_;      // of what is trained, where one is kept; its low halves
   std::int64_t steps_ = 0;
   bool summed_ = false;  // the gradient, over ranks
 };
