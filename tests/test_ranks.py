@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -157,3 +158,16 @@ def test_what_is_not_accepted_is_named(gipo, with_torch):  # noqa: F811
         assert ended.returncode == 2, (options, environment, ended.stderr)
         assert words in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
     assert gipo.entries() == []
+
+
+def test_a_rank_without_rank_0_says_so_when_the_wait_is_over_and_not_later(gipo, with_torch):  # noqa: F811
+    def seconds(wait):
+        there = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "GIPO_RANK_WAIT": str(wait)}
+        begun = time.monotonic()
+        ended = subprocess.run([gipo.binary, "train", *settings({"learner.backend": "torch"})], cwd=gipo.folder,
+                               capture_output=True, text=True, env=os.environ | there, timeout=HANG)  # fmt: skip
+        assert f"rank 1 of 2 found nobody who answers there within {wait} s" in ended.stderr, ended.stderr
+        return time.monotonic() - begun
+
+    # The program itself takes its time to start, more so on a busy machine.
+    assert 7 < seconds(11) - seconds(1) < 17

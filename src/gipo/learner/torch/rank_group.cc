@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -26,7 +27,9 @@ using torch::Tensor;
 // A rank that is dead closes its connections, which is noticed at once. This is for machines that are cut off: longer
 // than any rank computes without a word.
 constexpr milliseconds kSilence = std::chrono::minutes(10);
-constexpr std::size_t kBlock = std::size_t{1} << 20;  // floats of each rank that are exchanged at a time
+constexpr milliseconds kAttempt = std::chrono::seconds(1);  // to reach rank 0, before the next one,
+constexpr milliseconds kPause{100};                         // after this, and the least that is waited
+constexpr std::size_t kBlock = std::size_t{1} << 20;        // floats of each rank that are exchanged at a time
 constexpr std::uint64_t kLongest = std::uint64_t{1} << 40;
 constexpr std::size_t kFirst = 2048;  // bytes that a message begins with: its length, and all of it where it is short
 
@@ -310,44 +313,66 @@ class StoreHost final : public RankHost {
   c10::intrusive_ptr<c10d::TCPStore> store_;
 };
 
+using Clock = std::chrono::steady_clock;
+
+milliseconds left_until(Clock::time_point deadline) {
+  return std::max(kPause, std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
+}
+
+Error refusal(const RankPlace& place, const std::string& why) {
+  return Error(fmt::format("MASTER_ADDR = \"{}\", MASTER_PORT = {}: {}", place.host, place.port, why));
+}
+
+// Where ranks say that they are there.
+c10::intrusive_ptr<c10d::Store> reach_store(const RankPlace& place, milliseconds wait, Clock::time_point deadline) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(place.port);
+  options.isServer = place.rank == 0 && !place.hosted;
+  options.waitWorkers = false;
+  while (true) {
+    try {
+      // libtorch tries for up to twice as long as it is told: not all of the time at once.
+      options.timeout = options.isServer ? wait : std::min(left_until(deadline), kAttempt);
+      auto store = c10::make_intrusive<c10d::TCPStore>(place.host, options);
+      store->setTimeout(wait);
+      return c10::make_intrusive<c10d::PrefixStore>("gipo/" + place.attempt, std::move(store));
+    } catch (const std::exception& e) {
+      const auto told = [&](const std::string& what) {
+        return refusal(place, fmt::format("rank {} of {} {} ({})", place.rank, place.ranks, what, first_line(e)));
+      };
+      if (options.isServer) throw told("cannot listen there");
+      if (Clock::now() >= deadline) {
+        throw told(fmt::format("found nobody who answers there within {:g} s", place.wait_seconds));
+      }
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<RankGroup> join_ranks(const RankPlace& place) {
   const Silence silence;
   const milliseconds wait(static_cast<std::int64_t>(1000 * place.wait_seconds));
-  const auto refuse = [&](const std::string& why) -> Error {
-    return Error(fmt::format("MASTER_ADDR = \"{}\", MASTER_PORT = {}: {}", place.host, place.port, why));
-  };
-  c10::intrusive_ptr<c10d::Store> store;
-  try {
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<std::uint16_t>(place.port);
-    options.isServer = place.rank == 0 && !place.hosted;
-    options.waitWorkers = false;
-    options.timeout = wait;
-    store = c10::make_intrusive<c10d::PrefixStore>("gipo/" + place.attempt,
-                                                   c10::make_intrusive<c10d::TCPStore>(place.host, options));
-  } catch (const std::exception& e) {
-    throw refuse(fmt::format(
-        "rank {} of {} {} ({})", place.rank, place.ranks,
-        place.rank == 0 && !place.hosted ? "cannot listen there" : "found nobody who answers there", first_line(e)));
-  }
+  const Clock::time_point deadline = Clock::now() + wait;
+  const c10::intrusive_ptr<c10d::Store> store = reach_store(place, wait, deadline);
   const auto key = [](int rank) { return "rank/" + std::to_string(rank); };
   int missing = 0;
   try {
     store->set(key(place.rank), std::string("here"));
     for (int r = 0; r < place.ranks; ++r) {
       missing = r;
-      store->wait({key(r)}, wait);
+      store->wait({key(r)}, left_until(deadline));
     }
   } catch (const std::exception&) {
-    throw refuse(fmt::format("rank {} of {} has not come within {:g} s", missing, place.ranks, place.wait_seconds));
+    throw refusal(place,
+                  fmt::format("rank {} of {} has not come within {:g} s", missing, place.ranks, place.wait_seconds));
   }
   try {
     return std::make_shared<TorchGroup>(place, store);
   } catch (const std::exception& e) {
-    throw refuse(
-        fmt::format("rank {} of {} cannot connect to the others ({})", place.rank, place.ranks, first_line(e)));
+    throw refusal(
+        place, fmt::format("rank {} of {} cannot connect to the others ({})", place.rank, place.ranks, first_line(e)));
   }
 }
 

@@ -1,6 +1,7 @@
 // Ranks are threads here, with connections over loopback as between processes.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -274,6 +275,34 @@ TEST(Ranks, AnAddressThatDoesNotAnswerIsNamed) {
   place.port = host->port();
   place.hosted = true;
   EXPECT_TRUE(complaint().ends_with("rank 0 of 2 has not come within 1 s")) << complaint();
+}
+
+TEST(Ranks, WaitForAllOthersTogetherNoLongerThanTheyWereTold) {
+  const auto seconds_until_refused = [](const RankPlace& place) {
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_THROW(join_ranks(place), Error);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  };
+  RankPlace nowhere;
+  nowhere.rank = 1;
+  nowhere.ranks = 2;
+  nowhere.port = 1;  // nobody's
+  nowhere.wait_seconds = 4;
+  const double alone = seconds_until_refused(nowhere);
+  EXPECT_GE(alone, 4);
+  EXPECT_LT(alone, 6.5);
+  // The second comes late and the third never.
+  const std::unique_ptr<RankHost> host = host_ranks();
+  RankPlace first = place_of(*host, 0, 3), second = place_of(*host, 1, 3);
+  first.wait_seconds = 4;
+  second.wait_seconds = 1;
+  const std::jthread late([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    EXPECT_THROW(join_ranks(second), Error);
+  });
+  const double beside_a_late_one = seconds_until_refused(first);
+  EXPECT_GE(beside_a_late_one, 3.9);
+  EXPECT_LT(beside_a_late_one, 5.5);
 }
 
 TEST(Ranks, OptionsThatDoNotGoTogetherAreNamed) {
