@@ -278,6 +278,21 @@ def test_killing_both_loses_nothing_that_was_saved(cluster, gipo):
     assert examined.returncode == 0, examined.stdout
 
 
+def test_actors_are_told_of_the_end_when_it_is_on_disk(cluster):
+    """Until then the learner may be killed and has to make its last updates again, for which it needs them."""
+    for attempt in range(5):
+        cluster.address, run = "127.0.0.1:0", f"run{attempt}"
+        learner = cluster.learn({"learner.updates": 8000, "checkpoint.every_updates": 1000000}, name=run)
+        actors = [cluster.act(f"{name}{attempt}") for name in "ab"]
+        while all(actor.poll() is None for actor in actors):
+            time.sleep(0.0005)
+        learner.kill()
+        learner.wait()
+        assert (cluster.run(run) / "checkpoints/LATEST").read_text().strip().lstrip("0") == "8000"
+        for actor in actors:  # one may have been told and the other not
+            actor.kill()
+
+
 def test_bad_input_is_said_on_the_side_that_can_act(cluster, gipo):
     for address in ("nowhere", "127.0.0.1:99999", "0.0.0.0:0", "192.0.2.1:7400"):
         ended = gipo("learn", "classic/stale", "--listen", address)

@@ -16,7 +16,7 @@ from lossy_cable import LossyCable
 from test_cluster import SMALL, cluster, grpc_built, marks, segments_of, two_hosts, with_grpc  # noqa: F401  fixtures
 
 SECONDS = float(os.environ.get("GIPO_CHAOS_SECONDS", "60"))
-DISTURBED = int(SECONDS * 700)  # updates that take about so long with faults
+DISTURBED = int(SECONDS * 900)  # updates that take about so long with faults
 UPDATES = DISTURBED + 20_000  # and some for all to come back
 NEAR, FAR = ["a", "b"], ["c", "d"]  # straight over a cable, and over one that is slow and loses packets
 NEAR_ADDRESS, FAR_ADDRESS = "10.213.1.1", "10.213.2.1"

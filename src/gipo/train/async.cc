@@ -100,6 +100,12 @@ void Trainer::tell_of_remote() {
   for (const std::string& line : hooks_.remote->take_warnings()) warn(line);
 }
 
+void Trainer::end_remote(bool finished) {
+  if (!hooks_.remote) return;
+  hooks_.remote->end(finished);
+  tell_of_remote();
+}
+
 void Trainer::run_async() {
   const auto batch_size = static_cast<std::size_t>(plan_.config.learner.batch_size);
   // Actors may be ahead by a few updates' worth, so that neither side waits for the other's every step.
@@ -179,10 +185,7 @@ void Trainer::run_async() {
     }
   });
   shared.stop();
-  if (hooks_.remote) {
-    hooks_.remote->end(finished() && !shared.error);
-    tell_of_remote();
-  }
+  if (hooks_.remote) hooks_.remote->hold();
   threads.clear();  // joins
   take_all();
   take_evaluation(shared.results.try_pop());

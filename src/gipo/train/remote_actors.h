@@ -38,7 +38,9 @@ class RemoteActors {
   // Who came and went, for the log; what went wrong that training survives.
   virtual std::vector<std::string> take_news() = 0;
   virtual std::vector<std::string> take_warnings() = 0;
-  // Nothing of the setup is used after it. finished: actors need not wait for this run to be resumed.
+  // Nothing more is taken or leased, and the pacer is not used after it. Actors that are connected stay so.
+  virtual void hold() = 0;
+  // After hold; nothing of the setup is used after it. finished: actors need not wait for this run to be resumed.
   virtual void end(bool finished) = 0;
 };
 

@@ -166,6 +166,7 @@ RunSummary Trainer::run() {
       if (trusted(e)) submit_checkpoint(false);
     });
     attempt([&] { checkpoints_.finish(); });
+    attempt([&] { end_remote(false); });
     attempt([&] { pass_on_warnings(); });
     // The last good weights: no update that is not finite reaches them.
     attempt([&] { folder_.save_policy(weights_to_safetensors(plan_.model, *current_weights(), plan_.env.id)); });
@@ -185,6 +186,8 @@ void Trainer::end_run() {
   // Before the last evaluation, which a longer run would not make here.
   submit_checkpoint(lockstep());
   checkpoints_.finish();
+  // Not before: a learner that is killed here is started again, and needs its actors if the last updates are lost.
+  end_remote(finished());
   pass_on_warnings();
   folder_.save_policy(weights_to_safetensors(plan_.model, *current_weights(), plan_.env.id));
   if (const std::string remarks = learner_->remarks(); !remarks.empty()) folder_.log(remarks);

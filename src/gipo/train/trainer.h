@@ -99,6 +99,7 @@ class Trainer {
   void make_actors(std::uint64_t incarnation, const std::vector<std::int64_t>& first_episode);
   void begin_remote(Pacer& pacer);
   void tell_of_remote();
+  void end_remote(bool finished);
   void take_arrived();  // of what actors reported, all but the segments
   void tell_episodes();
   void end_run();

@@ -104,6 +104,7 @@ void RemoteServer::begin(const Setup& setup) {
   const Lock lock(mutex_);
   setup_.emplace(setup);
   next_episode_ = setup.next_episode;
+  least_incarnation_ = setup.incarnation;
   places_.emplace(plan_.run_dir + "/actors.json", plan_.actors);
 }
 
@@ -116,7 +117,7 @@ void RemoteServer::listen() {
 
 std::uint64_t RemoteServer::incarnation() const {
   const Lock lock(mutex_);
-  return std::max(setup_->incarnation, places_->greatest());
+  return std::max(least_incarnation_, places_->greatest());
 }
 
 std::vector<std::string> RemoteServer::take_news() {
@@ -143,21 +144,28 @@ void RemoteServer::saved(const std::vector<HighWater::Mark>& taken) {
   }
 }
 
-void RemoteServer::end(bool finished) {
+void RemoteServer::hold() {
   {
     Lock lock(mutex_);
     listening_ = false;
     ending_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return busy_ == 0; });  // what is being taken is the last
+  }
+  if (leaser_.joinable()) leaser_.join();
+}
+
+void RemoteServer::end(bool finished) {
+  hold();
+  {
+    const Lock lock(mutex_);
     for (const SessionPointer& session : sessions_) {
       if (!session || !session->push) continue;
       session->push->end(finished ? grpc::Status(grpc::OUT_OF_RANGE, "the run has ended")
                                   : grpc::Status(grpc::UNAVAILABLE, "the learner stops"));
       if (session->weights) session->weights->end(grpc::Status::OK);
     }
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return busy_ == 0; });  // what is being taken is the last
   }
-  if (leaser_.joinable()) leaser_.join();
   if (server_) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   server_.reset();
   const Lock lock(mutex_);
@@ -364,7 +372,10 @@ void RemoteServer::detach(const SessionPointer& session, PushStream* stream) {
 grpc::Status RemoteServer::take(const SessionPointer& session, grpc::ByteBuffer& request, double& pause) {
   {
     const Lock lock(mutex_);
-    if (ending_) return {grpc::UNAVAILABLE, "the learner stops"};
+    if (ending_) {
+      pause = kNever;
+      return grpc::Status::OK;
+    }
     if (sessions_[session->place] != session) return {grpc::ABORTED, "replaced"};
     ++busy_;
     session->busy = true;

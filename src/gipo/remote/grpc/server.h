@@ -84,6 +84,7 @@ class RemoteServer final : public Listener, public RemoteService {
   std::uint64_t incarnation() const override;
   std::vector<std::string> take_news() override;
   std::vector<std::string> take_warnings() override;
+  void hold() override;
   void end(bool finished) override;
 
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext*, const wire::OpenRequest*, wire::OpenReply*) override;
@@ -95,6 +96,7 @@ class RemoteServer final : public Listener, public RemoteService {
  private:
   friend class PushStream;
   friend class WeightStream;
+  static constexpr double kNever = -1;
   using Lock = std::unique_lock<std::recursive_mutex>;
   using SessionPointer = std::shared_ptr<RemoteSession>;
 
@@ -107,7 +109,7 @@ class RemoteServer final : public Listener, public RemoteService {
   grpc::Status find_session(const grpc::CallbackServerContext& context, SessionPointer& session);
   bool in_use(const RemoteSession& session) const;
   void end_session(const SessionPointer& session, const std::string& why);
-  // A message of a push stream. Seconds to wait before the next is read.
+  // A message of a push stream. Seconds to wait before the next is read: kNever once the run is being ended.
   grpc::Status take(const SessionPointer& session, grpc::ByteBuffer& request, double& pause);
   void read(const SessionPointer& session, grpc::ByteBuffer& request);
   void check(const RemoteSession& session, const ActorReport& report) const;
@@ -139,6 +141,7 @@ class RemoteServer final : public Listener, public RemoteService {
   mutable std::recursive_mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<Setup> setup_;
+  std::uint64_t least_incarnation_ = 0;
   std::optional<Places> places_;
   std::vector<SessionPointer> sessions_;  // [places]
   std::vector<std::int64_t> next_episode_;

@@ -34,6 +34,7 @@ void PushStream::OnReadDone(bool ok) {
   }
   const RemoteServer::Lock lock(server_->mutex_);
   if (ending_) return end(status_);
+  if (pause == RemoteServer::kNever) return;  // the server ends the stream once it knows how the run has ended
   if (pause <= 0) return StartRead(&request_);
   paused_ = true;
   alarm_.Set(std::chrono::system_clock::now() + std::chrono::microseconds(static_cast<std::int64_t>(1e6 * pause)),
