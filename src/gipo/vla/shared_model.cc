@@ -32,7 +32,7 @@ struct SharedModel::Request {
   const VlaInputs& inputs;
   VlaOutputs outputs = {};
   std::exception_ptr error = {};
-  bool done = false;
+  bool taken = false, done = false;  // into a batch; which was computed
 };
 
 VlaOutputs SharedModel::act(const VlaInputs& inputs, std::int64_t most) {
@@ -40,8 +40,8 @@ VlaOutputs SharedModel::act(const VlaInputs& inputs, std::int64_t most) {
   std::unique_lock lock(mutex_);
   asked_.push_back(&mine);
   while (!mine.done) {
-    if (queued_) {
-      changed_.wait(lock, [&] { return mine.done || !queued_; });
+    if (queued_ || mine.taken) {
+      changed_.wait(lock, [&] { return mine.done || (!queued_ && !mine.taken); });
       continue;
     }
     queued_ = true;
@@ -61,7 +61,8 @@ void SharedModel::serve(LargeModel& model, std::int64_t most) {
     std::int64_t n = 0;
     while (!asked_.empty() && (batch.empty() || n + asked_.front()->inputs.n <= most)) {
       batch.push_back(asked_.front());
-      n += asked_.front()->inputs.n;
+      batch.back()->taken = true;
+      n += batch.back()->inputs.n;
       asked_.pop_front();
     }
     queued_ = false;
