@@ -1,4 +1,4 @@
-"""Everything that can go wrong between hosts, at random and again and again. Needs a build with GIPO_GRPC, root and `ip`.
+"""Everything that can go wrong between hosts, at random and again and again. Needs a build with GIPO_GRPC, Ray, root and `ip`.
 
 GIPO_CHAOS_SECONDS=900 makes it as long as docs/cluster.md says. The same training is then repeated three times without faults.
 """
@@ -6,19 +6,24 @@ GIPO_CHAOS_SECONDS=900 makes it as long as docs/cluster.md says. The same traini
 import json
 import os
 import random
+import signal
 import statistics
 import time
 
 import pytest
 
 from conftest import HANG, settings, wait_until
+from gipo import ray_nodes
 from lossy_cable import LossyCable
 from test_cluster import SMALL, cluster, grpc_built, marks, segments_of, two_hosts, with_grpc  # noqa: F401  fixtures
+from test_ray import Nodes, programs, ray
+from test_ray import wait_until as wait_seldom
 
 SECONDS = float(os.environ.get("GIPO_CHAOS_SECONDS", "60"))
 DISTURBED = int(SECONDS * 900)  # updates that take about so long with faults
 UPDATES = DISTURBED + 20_000  # and some for all to come back
 NEAR, FAR = ["a", "b"], ["c", "d"]  # straight over a cable, and over one that is slow and loses packets
+ON_RAY = ["e", "f"]  # over the near cable, on nodes of Ray
 NEAR_ADDRESS, FAR_ADDRESS = "10.213.1.1", "10.213.2.1"
 
 
@@ -27,6 +32,46 @@ def lossy_cable(two_hosts):  # noqa: F811
     if not os.path.exists("/dev/net/tun"):
         pytest.skip("a cable that loses packets needs /dev/net/tun")
     made = LossyCable("gipo-test")
+    yield made
+    made.close()
+
+
+class RayActors:
+    """Actors that Ray places on two nodes, which can be lost."""
+
+    def __init__(self):
+        self.nodes, self.tasks = Nodes(head_cpus=0), []
+        ray.init(address=self.nodes.cluster.address, log_to_driver=False)
+
+    def place(self, binary, address, certs, ledger):
+        task = ray.remote(ray_nodes.run_actor).options(num_cpus=1, scheduling_strategy="SPREAD", max_retries=-1)
+        files = {file.name: file.read_bytes() for file in certs.iterdir()}
+        self.tasks.append(task.remote(str(binary), address, files, str(ledger)))
+
+    def lose(self, node):
+        """As if its power went."""
+        for pid, place in programs("actor").items():
+            if place == node.node_id:
+                os.kill(pid, signal.SIGKILL)
+        self.nodes.lose(node)
+
+    def wait_without(self, node):
+        """Until all actors are on other nodes; then there is a new one for it."""
+        wait_seldom(lambda: node.node_id not in (on := list(programs("actor").values())) and len(on) == len(self.tasks))
+        self.nodes.others.append(self.nodes.cluster.add_node(num_cpus=4))
+
+    def end(self):
+        assert ray.get(self.tasks, timeout=60) == ["ended"] * len(self.tasks)
+
+    def close(self):
+        ray.shutdown()
+        self.nodes.cluster.shutdown()
+
+
+@pytest.fixture
+def ray_actors(with_grpc):  # noqa: F811
+    made = RayActors()
+    ray.cloudpickle.register_pickle_by_value(ray_nodes)
     yield made
     made.close()
 
@@ -54,13 +99,13 @@ def policy_return(gipo, run):
 
 
 @pytest.mark.slow
-def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, lossy_cable, tmp_path):  # noqa: F811
-    names = NEAR + FAR
+def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, lossy_cable, ray_actors, tmp_path):  # noqa: F811
+    names = NEAR + FAR + ON_RAY
     hosts = [word for host in (NEAR_ADDRESS, FAR_ADDRESS) for word in ("--host", host)]
     assert gipo("certs", "certs", *hosts, *[word for name in names for word in ("--actor", name)]).returncode == 0
     cluster.certs, cluster.address = tmp_path / "certs", f"{NEAR_ADDRESS}:0"
     # The schedules of learning rate and entropy end with learner.updates: runs of different lengths cannot be compared.
-    options = {"staleness.actors": 4, "checkpoint.every_updates": 100, "replay.capacity": 20_000_000, "log.every_updates": 100,
+    options = {"staleness.actors": len(names), "checkpoint.every_updates": 100, "replay.capacity": 20_000_000, "log.every_updates": 100,
                "policy.hidden": "[64, 64]", "learner.batch_size": 256, "learner.updates": UPDATES}
 
     def learn():
@@ -77,8 +122,10 @@ def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, lossy_cable, t
         return process
 
     learner = learn()
-    actors = {name: act(name) for name in names}
-    chance, waits, torn = random.Random(7), {}, 0
+    actors = {name: act(name) for name in NEAR + FAR}
+    for name in ON_RAY:
+        ray_actors.place(cluster.binary, cluster.address, cluster.certs / name, tmp_path / f"{name}.ledger")
+    chance, waits, torn, back = random.Random(7), {}, 0, []
     updates = lambda: (cluster.status() or {}).get("update", -1)
     wait_until(lambda: updates() > 0)
     begun = time.monotonic()
@@ -88,10 +135,10 @@ def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, lossy_cable, t
             time.sleep(0.5)
         if updates() >= DISTURBED:
             break
-        fault = chance.choice(["actor", "actor", "learner", "cable", "connections"])
+        fault = chance.choice(["actor", "actor", "learner", "cable", "connections", "node"])
         mended = time.monotonic()  # the moment of the fault; of a cut network when it is whole again
         if fault == "actor":
-            name = chance.choice(names)
+            name = chance.choice(list(actors))
             actors[name].kill()
             actors[name].wait()
             actors[name] = act(name)
@@ -105,19 +152,26 @@ def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, lossy_cable, t
             time.sleep(chance.uniform(5, 30))
             assert all(two_hosts("link", "set", end, "up") for end in cut)
             mended = time.monotonic()
-        else:
+        elif fault == "connections":
             torn += lossy_cable.tear()
+        else:
+            node = chance.choice(ray_actors.nodes.others)
+            ray_actors.lose(node)
         wait_until(lambda: updates() >= 0)
         at = updates()
         wait_until(lambda at=at: updates() > at)
         waits.setdefault(fault, []).append(time.monotonic() - mended)
+        if fault == "node":
+            ray_actors.wait_without(node)
+            back.append(time.monotonic() - mended)
     seconds = time.monotonic() - begun
     # All are back, and have been heard.
     heard = {name: len(cluster.ledger(name)) for name in names}
     wait_until(lambda: all(len(cluster.ledger(name)) > heard[name] + 5 for name in names), learner)
-    alive = {name: actor.poll() is None for name, actor in actors.items()}
+    alive = {name: True for name in ON_RAY} | {name: actor.poll() is None for name, actor in actors.items()}
     assert learner.wait(timeout=HANG) == 0, cluster.text()
     assert [actor.wait(timeout=60) for actor in actors.values()] == [0] * 4, cluster.text()
+    ray_actors.end()
     held = segments_of(cluster.run())
     made = {s for name in names for entry in marks(cluster.ledger(name)).values() for made in entry["made"].values() for s in made}
     owed = {s for name in names for s in promised(cluster.ledger(name), alive[name])}
@@ -125,7 +179,7 @@ def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, lossy_cable, t
     row = {"seconds": round(seconds), "packets": lossy_cable.carried, "packets_lost": lossy_cable.dropped, "connections_torn": torn,
            "faults": {fault: len(times) for fault, times in waits.items()},
            "longest_wait": {fault: round(max(times), 1) for fault, times in waits.items()},
-           "transitions": steps(held), "promised": steps(owed), "twice": len(held) - len(set(held)),
+           "node_back": round(max(back, default=0), 1), "transitions": steps(held), "promised": steps(owed), "twice": len(held) - len(set(held)),
            "lost": len(owed - set(held)), "strange": len(set(held) - made)}
     print(json.dumps(row), flush=True)
     assert row["twice"] == row["lost"] == row["strange"] == 0 and row["promised"] > 10_000, row

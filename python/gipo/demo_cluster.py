@@ -31,7 +31,8 @@ from gipo.runs import UserMistake, from_root
 ACTORS, UPDATES = 4, 30_000
 # The head notices a lost node after 3 s; Ray's own figures make 15.
 QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3, "health_check_initial_delay_ms": 1000}
-CAME = re.compile(r"(\S+ \S+) actor (\S+) \(.*\) (came|went)")
+CAME_OR_WENT = re.compile(r"(?P<time>\S+ \S+) actor (?P<name>\S+) \(.*\) "
+                          r"(came, incarnation (?P<incarnation>\d+)|went after (?P<steps>\d+) steps)")
 
 
 def actor_processes() -> dict[int, str]:
@@ -108,26 +109,50 @@ def do_harm(cluster: Any, victim: Any, nodes: set[str], story: Story) -> None:
 
 @dataclass
 class Life:
-    """One incarnation of an actor, by its ledger."""
+    """One incarnation of an actor: what it has noted down, and what the learner has seen of it."""
 
     name: str
     incarnation: int
     steps: int = 0  # that it has reported
     in_segments: int = 0
     received: int = 0  # steps in segments that the learner has
+    acknowledged: int = 0  # of these, as far as the actor has heard
     last: bool = False  # it lived until the end of the run
 
     @property
     def lost(self) -> int:
-        """Steps of finished segments that the learner does not have."""
-        return self.in_segments - self.received
+        """Steps of segments that the learner said to have, and does not have."""
+        return max(0, self.acknowledged - self.received)
+
+    @property
+    def unsent(self) -> int:
+        """Steps of finished segments that had not reached the learner when the actor was killed."""
+        return self.in_segments - max(self.received, self.acknowledged)
 
 
-def lives(ledgers: Path) -> list[Life]:
+def comings_and_goings(log: Path) -> list[re.Match[str]]:
+    return [m for line in log.read_text().splitlines() if (m := CAME_OR_WENT.match(line))]
+
+
+def steps_received(log: Path) -> dict[tuple[str, int], int]:
+    """Of each actor's incarnation that has gone: the env steps that had reached the learner, by the learner's log."""
+    found: dict[tuple[str, int], int] = {}
+    incarnations: dict[str, int] = {}
+    for m in comings_and_goings(log):
+        if m["incarnation"]:
+            incarnations[m["name"]] = int(m["incarnation"])
+        else:
+            key = m["name"], incarnations[m["name"]]
+            found[key] = found.get(key, 0) + int(m["steps"])
+    return found
+
+
+def lives(ledgers: Path, log: Path) -> list[Life]:
     found = []
+    seen = steps_received(log)
     for path in sorted(ledgers.glob("*.jsonl")):
         made: dict[int, dict[int, dict[str, Any]]] = {}
-        received: dict[int, int] = {}
+        acknowledged: dict[int, int] = {}
         for line in path.read_text().splitlines():
             try:
                 record = json.loads(line)
@@ -137,30 +162,37 @@ def lives(ledgers: Path) -> list[Life]:
             if "made" in record:
                 made.setdefault(number, {})[record["made"]] = record
             if "received" in record:
-                received[number] = max(received.get(number, 0), record["received"])
+                acknowledged[number] = max(acknowledged.get(number, 0), record["received"])
         for number, reports in made.items():
             life = Life(path.stem, number, last=number == max(made))
-            for sequence, record in reports.items():
+            for sequence, record in sorted(reports.items()):
                 steps = sum(segment[2] for segment in record["segments"])
                 life.steps += record["steps"]
                 life.in_segments += steps
-                life.received += steps if sequence < received.get(number, 0) else 0
+                life.received += steps if life.steps <= seen.get((path.stem, number), 0) else 0
+                life.acknowledged += steps if sequence < acknowledged.get(number, 0) else 0
             found.append(life)
     return found
 
 
 def table(found: list[Life]) -> str:
-    head = f"{'actor':<10}{'life':>6}{'ended':>15}{'env steps':>12}{'in segments':>14}{'received':>12}{'lost':>8}{'open':>8}"
+    columns = ("life", 6), ("ended", 15), ("env steps", 12), ("in segments", 14), ("received", 12), ("lost", 8), ("unsent", 8), ("open", 8)
     rows = [
-        f"{life.name:<10}{life.incarnation:>6}{'with the run' if life.last else 'killed':>15}{life.steps:>12}"
-        f"{life.in_segments:>14}{life.received:>12}{life.lost:>8}{life.steps - life.in_segments:>8}"
+        (life.incarnation, "with the run" if life.last else "killed", life.steps, life.in_segments, life.received, life.lost,
+         life.unsent, life.steps - life.in_segments)
         for life in found
     ]
+    line = lambda name, values: f"{name:<10}" + "".join(f"{value:>{width}}" for value, (_, width) in zip(values, columns))
     killed = [life for life in found if not life.last]
-    lost, opened = sum(life.lost for life in found), sum(life.steps - life.in_segments for life in killed)
-    steps = sum(life.steps for life in found)
-    return "\n".join([head, *rows, f"of {steps} env steps, {lost} in finished segments were lost, and {opened} in the open "
-                      f"segments of the {len(killed)} that were killed"])
+    total = lambda of, of_what: sum(of_what(life) for life in of)
+    unsent = total(killed, lambda life: life.unsent)
+    return "\n".join([
+        line("actor", [name for name, _ in columns]), *(line(life.name, row) for life, row in zip(found, rows)),
+        f"of {total(found, lambda life: life.steps)} env steps, {total(found, lambda life: life.lost)} that the learner had "
+        f"received were lost; with the {len(killed)} that were killed went "
+        f"{total(killed, lambda life: life.steps - life.in_segments)} in their open segments"
+        + (f" and {unsent} in segments that they were about to send" if unsent else ""),
+    ])
 
 
 def draw(run: Path, story: Story, path: Path) -> None:
@@ -171,8 +203,8 @@ def draw(run: Path, story: Story, path: Path) -> None:
 
     from gipo.figures import BLUE, GREEN, STYLE, VERMILLION
 
-    changes = [(datetime.strptime(m[1], "%Y-%m-%d %H:%M:%S").timestamp() - story.begun, 1 if m[3] == "came" else -1)
-               for line in (run / "log.txt").read_text().splitlines() if (m := CAME.match(line))]
+    changes = [(datetime.strptime(m["time"], "%Y-%m-%d %H:%M:%S").timestamp() - story.begun, 1 if m["incarnation"] else -1)
+               for m in comings_and_goings(run / "log.txt")]
     times, counts = [0.0], [0]
     for at, change in changes:
         times.append(max(at, 0.0))
@@ -225,7 +257,7 @@ def run_demo(out: Path) -> None:
             cluster.shutdown()
     result = json.loads((run / "summary.json").read_text())
     draw(run, story, out / "cluster.png")
-    print(f"{table(lives(out / 'ledgers'))}\n"
+    print(f"{table(lives(out / 'ledgers', run / 'log.txt'))}\n"
           f"CartPole: greedy evaluation {result['eval_return']['mean']:.0f} of 500 after {result['env_steps']} env steps, "
           f"{time.monotonic() - begun:.0f} s in all; picture: {from_root(out / 'cluster.png')}")
 

@@ -106,6 +106,7 @@ TEST(SharedModel, EachIsGivenItsOwn) {
   std::vector<std::int64_t> batches;
   SharedModel model(std::make_unique<Echo>(batches));
   std::vector<std::thread> threads;
+  threads.reserve(6);
   for (int actor = 0; actor < 6; ++actor) {
     threads.emplace_back([&model, actor] {
       for (int i = 0; i < 300; ++i) {
