@@ -20,7 +20,7 @@ from test_ray import Nodes, programs, ray
 from test_ray import wait_until as wait_seldom
 
 SECONDS = float(os.environ.get("GIPO_CHAOS_SECONDS", "60"))
-DISTURBED = int(SECONDS * 900)  # updates that take about so long with faults
+DISTURBED = int(SECONDS * 1200)  # updates that take about so long with faults
 UPDATES = DISTURBED + 20_000  # and some for all to come back
 NEAR, FAR = ["a", "b"], ["c", "d"]  # straight over a cable, and over one that is slow and loses packets
 ON_RAY = ["e", "f"]  # over the near cable, on nodes of Ray

@@ -2,7 +2,7 @@
 
     python -m gipo.demo_cluster    (`make demo-cluster` sets up and builds first)
 
-Ends with a table of what was lost, counted in the ledgers of the actors, and a picture, in demo/cluster.
+Ends with a table of what was lost, by the ledgers of the actors and the log of the learner, and a picture, in demo/cluster.
 """
 
 from __future__ import annotations

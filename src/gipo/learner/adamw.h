@@ -13,11 +13,7 @@ namespace gipo {
 template <class T>
 class AdamW {
  public:
-  struct Settings {
-    double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-5, weight_decay = 0;
-  };
-
-  AdamW(std::size_t size, const Settings& settings) : settings_(settings), first_(size), second_(size) {}
+  AdamW(std::size_t size, const AdamWSettings& settings) : settings_(settings), first_(size), second_(size) {}
 
   // One step; the gradient is taken times `scale` (the norm clip).
   void step(std::span<T> parameters, std::span<const T> gradient, double learning_rate, double scale) {
@@ -28,15 +24,8 @@ class AdamW {
   AdamWStep<T> next(double learning_rate, double scale) {
     ++steps_;
     const auto n = static_cast<double>(steps_);
-    AdamWStep<T> s;
-    s.beta1 = T(settings_.beta1);
-    s.beta2 = T(settings_.beta2);
-    s.epsilon = T(settings_.epsilon);
-    s.rate = T(learning_rate / (1.0 - std::pow(settings_.beta1, n)));
-    s.second_scale = T(1.0 / (1.0 - std::pow(settings_.beta2, n)));
-    s.keep = T(1.0 - learning_rate * settings_.weight_decay);
-    s.scale = T(scale);
-    return s;
+    return adamw_constants<T>(settings_, learning_rate, scale, std::pow(settings_.beta1, n),
+                              std::pow(settings_.beta2, n));
   }
 
   // Its state, for those who save it.
@@ -46,7 +35,7 @@ class AdamW {
   void set_steps(std::int64_t steps) { steps_ = steps; }
 
  private:
-  Settings settings_;
+  AdamWSettings settings_;
   std::int64_t steps_ = 0;
   AlignedVector<T> first_, second_;
 };

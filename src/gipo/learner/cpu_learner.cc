@@ -324,11 +324,8 @@ void CpuLearner<T>::step_part(Part which, double learning_rate) {
   const LearnerOptions& o = setup_.learner;
   Trained& part = trained(which);
   const double clip = std::min(1.0, o.max_grad_norm / (part.norm + 1e-6));
-  // The mean of all policies so far, the latest `proximal_updates` counting most: without the division by what the
-  // weights of few policies sum to, the first one would be most of it for long.
   const double decay = 1 - 1 / o.proximal_updates;
-  const double weights = 1 - std::pow(decay, static_cast<double>(part.optimizer.steps() + 2));
-  const T step = T((1 - decay) / weights);
+  const T step = T(average_step(decay, std::pow(decay, static_cast<double>(part.optimizer.steps() + 2))));
   if constexpr (std::is_same_v<T, float>) {
     if (ranks_) return ranks_->step(which, part.optimizer.next(learning_rate, clip), step);
   }

@@ -313,14 +313,9 @@ template <class Team>
 GIPO_CARD void apply_gradient(Team& team, const RunSpec& s, const Net& net, const Trained& p, double rate, double norm,
                               std::int64_t steps) {
   const auto n = static_cast<double>(steps);
-  AdamWStep<float> step;
-  step.beta1 = static_cast<float>(s.beta1);
-  step.beta2 = static_cast<float>(s.beta2);
-  step.epsilon = static_cast<float>(s.epsilon);
-  step.rate = static_cast<float>(rate / (1.0 - std::pow(s.beta1, n)));
-  step.second_scale = static_cast<float>(1.0 / (1.0 - std::pow(s.beta2, n)));
-  step.keep = static_cast<float>(1.0 - rate * s.weight_decay);
-  step.scale = static_cast<float>(smaller_of(1.0, s.max_grad_norm / (norm + 1e-6)));
+  const auto step = adamw_constants<float>({s.beta1, s.beta2, s.epsilon, s.weight_decay}, rate,
+                                           smaller_of(1.0, s.max_grad_norm / (norm + 1e-6)), std::pow(s.beta1, n),
+                                           std::pow(s.beta2, n));
   for (int i = team.rank(); i < net.parameters; i += team.size()) {
     adamw_step(step, p.gradient[i], p.parameters[i], p.first[i], p.second[i]);
     if (i >= net.extra_at && i < net.extra_at + net.extra) {
@@ -419,10 +414,10 @@ GIPO_CARD void update(Team& team, const Run& run) {
       apply_gradient(team, s, s.policy, {w.policy, w.gradient, m.policy_first, m.policy_second}, figures.policy_lr,
                      figures.policy_grad_norm, state.policy_steps + 1);
       if (s.keeps_average) {
-        // The mean of all policies so far, the latest ones counting most; each thread has its own parameters.
+        // Each thread has its own parameters.
         const double decay = 1 - 1 / s.proximal_updates;
-        const double weights = 1 - std::pow(decay, static_cast<double>(state.policy_steps + 2));
-        const float step = static_cast<float>((1 - decay) / weights);
+        const float step =
+            static_cast<float>(average_step(decay, std::pow(decay, static_cast<double>(state.policy_steps + 2))));
         for (int i = team.rank(); i < s.policy.parameters; i += team.size()) {
           w.average[i] = (1.0f - step) * w.average[i] + step * w.policy[i];
         }

@@ -8,15 +8,8 @@ namespace gipo::cuda {
 
 __device__ inline AdamWStep<float> constants_of(const StepOptions& o, double rate, double norm, double beta1_power,
                                                 double beta2_power) {
-  AdamWStep<float> s;
-  s.beta1 = static_cast<float>(o.beta1);
-  s.beta2 = static_cast<float>(o.beta2);
-  s.epsilon = static_cast<float>(o.epsilon);
-  s.rate = static_cast<float>(rate / (1.0 - beta1_power));
-  s.second_scale = static_cast<float>(1.0 / (1.0 - beta2_power));
-  s.keep = static_cast<float>(1.0 - rate * o.weight_decay);
-  s.scale = static_cast<float>(smaller_of(1.0, o.max_norm / (norm + 1e-6)));
-  return s;
+  return adamw_constants<float>({o.beta1, o.beta2, o.epsilon, o.weight_decay}, rate,
+                                smaller_of(1.0, o.max_norm / (norm + 1e-6)), beta1_power, beta2_power);
 }
 
 // The norms of both gradients, and whether the step is made.
@@ -38,8 +31,7 @@ __device__ inline void set_constants(const BatchHeader& header, const StepOption
   } else if (threadIdx.x == 32) {
     c.critic = constants_of(o, header.value_rate, sqrt(squares[1]), powers[2], powers[3]);
   } else if (threadIdx.x == 64) {
-    // The mean of all policies so far, the latest counting most (learner.proximal_updates).
-    c.average_step = static_cast<float>((1 - o.average_decay) / (1 - powers[4]));
+    c.average_step = static_cast<float>(average_step(o.average_decay, powers[4]));
   }
 }
 

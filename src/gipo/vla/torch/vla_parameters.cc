@@ -97,13 +97,8 @@ double Parameters::step(const VlaStep& step) {
   ++steps_;
   for (const Group& group : groups_) {
     const double rate = group.value_head ? step.value_rate : step.rate, n = static_cast<double>(steps_);
-    AdamWStep<float> s;
-    s.beta1 = static_cast<float>(step.beta1), s.beta2 = static_cast<float>(step.beta2);
-    s.epsilon = static_cast<float>(step.epsilon);
-    s.rate = static_cast<float>(rate / (1 - std::pow(step.beta1, n)));
-    s.second_scale = static_cast<float>(1 / (1 - std::pow(step.beta2, n)));
-    s.keep = static_cast<float>(1 - rate * step.weight_decay);
-    s.scale = 1;
+    const auto s = adamw_constants<float>({step.beta1, step.beta2, step.epsilon, step.weight_decay}, rate, 1,
+                                          std::pow(step.beta1, n), std::pow(step.beta2, n));
     const auto [begin, end] = share_.within(group.begin, group.end);
     if (begin == end) continue;
     const auto whole = [begin = begin, end = end](const Tensor& t) { return t.narrow(0, begin, end - begin); };
@@ -122,9 +117,8 @@ double Parameters::step(const VlaStep& step) {
   if (!std::isfinite(size)) {
     --steps_;
   } else if (average_.defined()) {
-    // The mean of all weights so far, the first ones included, the latest counting most.
-    const double weights = 1 - std::pow(1 - step.average, static_cast<double>(steps_ + 1));
-    run_average(value_, average_, average_low_, step.average / weights);
+    const double decay = 1 - step.average;
+    run_average(value_, average_, average_low_, average_step(decay, std::pow(decay, static_cast<double>(steps_ + 1))));
   }
   return size;
 }
