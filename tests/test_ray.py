@@ -208,6 +208,7 @@ def test_the_demo_loses_nothing_but_open_segments(with_grpc, tmp_path):  # noqa:
     ended = subprocess.run([sys.executable, "-m", "gipo.demo_cluster", "--out", "demo"], cwd=tmp_path, capture_output=True,
                            text=True, env=os.environ | {"PYTHONPATH": str(ROOT / "python")})
     assert ended.returncode == 0, ended.stderr
+    assert "raylet" not in ended.stdout + ended.stderr
     assert "killed an actor" in ended.stderr and "killed a node with" in ended.stderr, ended.stderr
     assert ", 0 that the learner had received were lost" in ended.stdout, ended.stdout
     rows = [line.split() for line in ended.stdout.splitlines() if line.startswith("actor-")]

@@ -245,7 +245,7 @@ def run_demo(out: Path) -> None:
     story = Story()
     harm = threading.Thread(target=do_harm, daemon=True, args=(cluster, nodes[1], {node.node_id for node in nodes}, story))
     # Ray has much to say of a lost node.
-    with (out / "ray.txt").open("w") as file, contextlib.redirect_stderr(file):
+    with (out / "ray.txt").open("w") as file, contextlib.redirect_stderr(file), contextlib.redirect_stdout(file):
         try:
             harm.start()
             run = run_on_cluster("classic/stale", words, ACTORS, {}, {"resources": {"head": 0.1}}, [], story.see, False,
