@@ -105,8 +105,8 @@ def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, lossy_cable, r
     assert gipo("certs", "certs", *hosts, *[word for name in names for word in ("--actor", name)]).returncode == 0
     cluster.certs, cluster.address = tmp_path / "certs", f"{NEAR_ADDRESS}:0"
     # The schedules of learning rate and entropy end with learner.updates: runs of different lengths cannot be compared.
-    options = {"staleness.actors": len(names), "checkpoint.every_updates": 100, "replay.capacity": 20_000_000, "log.every_updates": 100,
-               "policy.hidden": "[64, 64]", "learner.batch_size": 256, "learner.updates": UPDATES}
+    options = {"staleness.actors": len(names), "checkpoint.every_updates": 100, "replay.capacity": 20_000_000,
+               "log.every_updates": 100, "policy.hidden": "[64, 64]", "learner.batch_size": 256, "learner.updates": UPDATES}
 
     def learn():
         cluster.prefix, cluster.address = ["ip", "netns", "exec", "gipo-test"], cluster.address.replace(NEAR_ADDRESS, "0.0.0.0")
@@ -179,7 +179,8 @@ def test_a_quarter_of_an_hour_of_faults(cluster, gipo, two_hosts, lossy_cable, r
     row = {"seconds": round(seconds), "packets": lossy_cable.carried, "packets_lost": lossy_cable.dropped, "connections_torn": torn,
            "faults": {fault: len(times) for fault, times in waits.items()},
            "longest_wait": {fault: round(max(times), 1) for fault, times in waits.items()},
-           "node_back": round(max(back, default=0), 1), "transitions": steps(held), "promised": steps(owed), "twice": len(held) - len(set(held)),
+           "node_back": round(max(back, default=0), 1), "transitions": steps(held), "promised": steps(owed),
+           "twice": len(held) - len(set(held)),
            "lost": len(owed - set(held)), "strange": len(set(held) - made)}
     print(json.dumps(row), flush=True)
     assert row["twice"] == row["lost"] == row["strange"] == 0 and row["promised"] > 10_000, row

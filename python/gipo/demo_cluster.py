@@ -129,6 +129,11 @@ class Life:
         """Steps of finished segments that had not reached the learner when the actor was killed."""
         return self.in_segments - max(self.received, self.acknowledged)
 
+    @property
+    def open(self) -> int:
+        """Steps of segments that were not finished."""
+        return self.steps - self.in_segments
+
 
 def comings_and_goings(log: Path) -> list[re.Match[str]]:
     return [m for line in log.read_text().splitlines() if (m := CAME_OR_WENT.match(line))]
@@ -176,21 +181,15 @@ def lives(ledgers: Path, log: Path) -> list[Life]:
 
 
 def table(found: list[Life]) -> str:
-    columns = ("life", 6), ("ended", 15), ("env steps", 12), ("in segments", 14), ("received", 12), ("lost", 8), ("unsent", 8), ("open", 8)
-    rows = [
-        (life.incarnation, "with the run" if life.last else "killed", life.steps, life.in_segments, life.received, life.lost,
-         life.unsent, life.steps - life.in_segments)
-        for life in found
-    ]
-    line = lambda name, values: f"{name:<10}" + "".join(f"{value:>{width}}" for value, (_, width) in zip(values, columns))
+    row = "{:<10}{:>6}{:>15}{:>12}{:>14}{:>12}{:>8}{:>8}{:>8}".format
     killed = [life for life in found if not life.last]
-    total = lambda of, of_what: sum(of_what(life) for life in of)
-    unsent = total(killed, lambda life: life.unsent)
+    unsent = sum(life.unsent for life in killed)
     return "\n".join([
-        line("actor", [name for name, _ in columns]), *(line(life.name, row) for life, row in zip(found, rows)),
-        f"of {total(found, lambda life: life.steps)} env steps, {total(found, lambda life: life.lost)} that the learner had "
-        f"received were lost; with the {len(killed)} that were killed went "
-        f"{total(killed, lambda life: life.steps - life.in_segments)} in their open segments"
+        row("actor", "life", "ended", "env steps", "in segments", "received", "lost", "unsent", "open"),
+        *(row(life.name, life.incarnation, "with the run" if life.last else "killed", life.steps, life.in_segments,
+              life.received, life.lost, life.unsent, life.open) for life in found),
+        f"of {sum(life.steps for life in found)} env steps, {sum(life.lost for life in found)} that the learner had received "
+        f"were lost; with the {len(killed)} that were killed went {sum(life.open for life in killed)} in their open segments"
         + (f" and {unsent} in segments that they were about to send" if unsent else ""),
     ])
 
