@@ -1,4 +1,4 @@
-// Suite files, and tables of scores in both formats: refused with an Error or whole.
+// Suite files, their results, and tables of scores in both formats: refused with an Error or whole.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "gipo/io/files.h"
 #include "gipo/stats/bootstrap.h"
 #include "gipo/study/score_file.h"
-#include "gipo/study/suite.h"
+#include "gipo/study/suite_results.h"
 #include "gipo/study/tune.h"
 
 namespace {
@@ -30,7 +30,11 @@ std::vector<std::string> valid_inputs() {
       "[[method]]\nname = \"PPO\"\nsurrogate.name = \"ppo\"\ntune.surrogate.epsilon = [0.1, 0.2]\n",
       "{\"scores\": {\"a\": {\"t\": [1, 2.5], \"u\": [3]}, \"b\": {\"t\": [1], \"u\": [-4e3]}},\n"
       "\"scales\": {\"t\": {\"random\": 0, \"reference\": 1}, \"u\": {\"random\": 1, \"reference\": -1}}}",
-      "method,task,score\na,t,1\n\"b, c\",t,2e-3\n"};
+      "method,task,score\na,t,1\n\"b, c\",t,2e-3\n",
+      "[\n{\"task\":\"t\",\"method\":\"m\",\"regime\":\"-\",\"seed\":1,\"name\":\"t-m-1\",\"options\":\"0123abcd\","
+      "\"ended\":\"finished\",\"final_return\":{\"mean\":1e-7},\"eval_return\":{\"mean\":null},\"window\":{}},\n"
+      "{\"task\":\"t\",\"method\":\"m\",\"regime\":\"-\",\"seed\":2,\"name\":\"t-m-2\",\"ended\":\"failed: "
+      "why\"}\n]\n"};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -51,6 +55,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const gipo::Tuning tuning = gipo::parse_tuning(text, "fuzz.toml", kFolder);
     GIPO_CHECK(tuning.runs.methods.size() == tuning.candidates.size());
     GIPO_CHECK(!gipo::Tuner(tuning).round_suite().runs.empty());
+  } catch (const gipo::Error&) {
+  }
+  try {
+    std::string again;
+    const std::vector<gipo::ResultRow> rows = gipo::parse_results(text, "results.json");
+    for (const gipo::ResultRow& row : rows) again += (again.empty() ? "[" : ",") + row.text;
+    const std::vector<gipo::ResultRow> same = gipo::parse_results(rows.empty() ? "[]" : again + "]", "again");
+    GIPO_CHECK(same.size() == rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) GIPO_CHECK(same[i].text == rows[i].text);
   } catch (const gipo::Error&) {
   }
   for (const char* name : {"fuzz.json", "fuzz.csv"}) {

@@ -49,12 +49,14 @@ int dry_run(const Suite& suite, const std::vector<RunView>& views, const SuiteAr
   return kDone;
 }
 
-int report(const Suite& suite, const std::vector<RunView>& views, bool json) {
+int report(const Suite& suite, const SuiteRunner& runner, bool json) {
+  const std::vector<RunView>& views = runner.views();
   int done = 0, failed = 0;
   for (const RunView& v : views) done += v.state == State::kDone, failed += v.state == State::kFailed;
   if (json) {
-    Json rows = Json::parse(results_json(suite));
+    Json rows = Json::array();
     for (std::size_t i = 0; i < views.size(); ++i) {
+      rows.push_back(Json::parse(runner.results().row(i)));
       rows[i]["state"] = state_in_words(views[i].state);
       rows[i]["run_dir"] = suite.runs[i].plan.run_dir;
       if (!views[i].why.empty()) rows[i]["why"] = views[i].why;
@@ -86,7 +88,7 @@ int suite(const SuiteArguments& a) {
     fmt::print(stderr, "{}: interrupted; the same command goes on\n", suite.name);
     return kInterrupted;
   }
-  return report(suite, runner.views(), a.json);
+  return report(suite, runner, a.json);
 }
 
 }  // namespace gipo::cli

@@ -34,15 +34,17 @@ struct Session {
     return SuiteRunner(suite, trainers.options(arguments.jobs, arguments.retry), view.hooks());
   }
 
-  void take(const Suite& round, const std::vector<RunView>& views) {
-    std::size_t i = 0;  // take asks for the runs in their order
+  void take(const Suite& round, const SuiteRunner& runner) {
+    std::size_t next = 0;  // take asks for the runs in their order
     tuner.take(round, [&](const SuiteRun& run) -> std::optional<double> {
-      const RunView& view = views[i++];
+      const std::size_t i = next++;
+      const RunView& view = runner.views()[i];
       if (view.state == State::kFailed) {
         failed[run.plan.name] = view.why;
         return std::nullopt;
       }
-      const std::optional<double> score = run_score(run, round.tasks[run.task], tuning.runs.tune->score);
+      const std::optional<double> score =
+          run_score(runner.results().returns(i), round.tasks[run.task], tuning.runs.tune->score);
       if (!score) failed[run.plan.name] = "no episode ended";
       return score;
     });
@@ -83,7 +85,7 @@ int dry_run(Session session) {
         ++waiting, needed += seconds[{round.runs[i].task, round.runs[i].regime}];
       }
       known = waiting == 0;
-      if (known) session.take(round, runner.views());
+      if (known) session.take(round, runner);
     }
     left += needed;
     rows.push_back({{"round", k + 1},
@@ -169,7 +171,7 @@ int tune(const TuneArguments& a) {
       fmt::print(stderr, "{}: interrupted; the same command goes on\n", all.name);
       return kInterrupted;
     }
-    session.take(round, runner.views());
+    session.take(round, runner);
     write_file_atomic(all.out + "/tune.json", tuner.json());
   }
   std::string written = all.out + "/chosen.toml";

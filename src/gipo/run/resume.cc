@@ -103,11 +103,15 @@ Plan plan_with_dial_of(LoadedConfig config, std::int64_t updates_then) {
   return plan;
 }
 
+bool may_change(std::string_view key) {
+  return std::ranges::find(kFreeOptions, key) != kFreeOptions.end() ||
+         std::ranges::find(kFreeGroups, key.substr(0, key.find('.'))) != kFreeGroups.end();
+}
+
 void refuse_changes(const Config& then, const Config& now, const std::string& where) {
   for (const OptionGroup<Config>& group : option_table()) {
-    if (std::find(kFreeGroups.begin(), kFreeGroups.end(), group.name) != kFreeGroups.end()) continue;
     for (const Option<Config>& o : group.options) {
-      if (std::find(kFreeOptions.begin(), kFreeOptions.end(), o.key) != kFreeOptions.end()) continue;
+      if (may_change(o.key)) continue;
       const std::string before = o.get(then), after = o.get(now);
       if (before != after) refuse_change(where, o.key, before, after);
     }

@@ -3,6 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gipo/plan/plan.h"
@@ -42,5 +43,6 @@ void take_dial(const nlohmann::json& state, Plan& plan);
 // run.target_return, learner.updates, learner.env_steps, learner.ranks, env.python, env.workers, env.max_deaths,
 // env.step_timeout and all of eval, log and checkpoint.
 void refuse_changes(const Config& then, const Config& now, const std::string& where);
+bool may_change(std::string_view key);  // one of those
 
 }  // namespace gipo

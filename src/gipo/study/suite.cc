@@ -39,6 +39,7 @@ class Parser {
   Suite make(const std::string& out, const SuiteChoice& choice) {
     read_parts(out, choice);
     if (!suite_.tuned.empty()) settings_ = load_tuned(suite_.tuned, all_methods_, all_regimes_);
+    suite_.all = {all_tasks_, all_methods_, all_regimes_, suite_.seeds};
     suite_.seeds = keep("seed", suite_.seeds, choice.seeds, [](std::int64_t seed) { return seed; });
     return with_runs();
   }
@@ -64,6 +65,7 @@ class Parser {
       refuse_too_many();
     }
     for (Entry& regime : regimes_) regime.seeds.clear();  // some of those that are reported
+    suite_.all = {all_tasks_, names_of(methods_), all_regimes_, suite_.seeds};
     tuning.runs = with_runs();
     return tuning;
   }
@@ -73,17 +75,26 @@ class Parser {
     refuse_unknown_parts();
     read_suite(out);
     const auto by_name = [](const Entry& e) { return e.name; };
-    tasks_ = keep("task", entries("task", kTaskKeys, true), choice.tasks, by_name);
+    tasks_ = entries("task", kTaskKeys, true);
+    all_tasks_ = names_of(tasks_);
+    tasks_ = keep("task", tasks_, choice.tasks, by_name);
     for (const Entry& e : tasks_) read_task(e);
     methods_ = entries("method", kMethodKeys, true);
     regimes_ = entries("regime", kRegimeKeys, false);
     read_tune_part();
-    for (const Entry& e : methods_) all_methods_.push_back(e.name);
-    for (const Entry& e : regimes_) all_regimes_.push_back(e.name);
+    all_methods_ = names_of(methods_);
+    all_regimes_ = names_of(regimes_);
     if (regimes_.empty()) all_regimes_.emplace_back();
     methods_ = keep("method", methods_, choice.methods, by_name);
     regimes_ = keep("regime", regimes_, choice.regimes, by_name);
     if (regimes_.empty()) regimes_.push_back({"", name_, "", {}, nullptr});
+  }
+
+  static std::vector<std::string> names_of(const std::vector<Entry>& entries) {
+    std::vector<std::string> names;
+    names.reserve(entries.size());
+    for (const Entry& e : entries) names.push_back(e.name);
+    return names;
   }
 
   void refuse_too_many() const {
@@ -92,8 +103,8 @@ class Parser {
   }
 
   Suite with_runs() {
-    for (const Entry& e : methods_) suite_.methods.push_back(e.name);
-    for (const Entry& e : regimes_) suite_.regimes.push_back(e.name);
+    suite_.methods = names_of(methods_);
+    suite_.regimes = names_of(regimes_);
     refuse_too_many();
     for (const std::int64_t seed : suite_.seeds) {
       for (std::size_t r = 0; r < regimes_.size(); ++r) {
@@ -337,8 +348,8 @@ class Parser {
   std::string config_;
   std::vector<std::pair<std::string, LoadedConfig>> bases_;
   std::vector<Entry> tasks_, methods_, regimes_;
-  std::vector<std::string> all_methods_, all_regimes_;  // also those that were not chosen
-  TunedOptions settings_;                               // over those of the file
+  std::vector<std::string> all_tasks_, all_methods_, all_regimes_;  // also those that were not chosen
+  TunedOptions settings_;                                           // over those of the file
   Suite suite_;
 };
 

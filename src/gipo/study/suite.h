@@ -25,6 +25,12 @@ struct SuiteRun {
   std::vector<std::string> arguments;  // of `gipo`, to begin it
 };
 
+// Tasks, methods, regimes and seeds by name.
+struct SuiteChoice {
+  std::vector<std::string> tasks, methods, regimes;
+  std::vector<std::int64_t> seeds;
+};
+
 // Tasks x methods x regimes x seeds, every run checked. docs/suites.md describes the file.
 struct Suite {
   std::string name, out;
@@ -33,17 +39,12 @@ struct Suite {
   std::vector<std::string> methods, regimes;
   std::vector<std::int64_t> seeds;
   std::vector<SuiteRun> runs;  // seed by seed: what is done first already compares all methods
+  SuiteChoice all;             // everything in the file, also what was not chosen, in its order
   std::string tuned;           // path of the options that tuning chose; empty: none
   std::optional<TuneSpec> tune;
 };
 
-// What is to be taken of a suite's file, by name; empty: all.
-struct SuiteChoice {
-  std::vector<std::string> tasks, methods, regimes;
-  std::vector<std::int64_t> seeds;
-};
-
-// `out`: folder of the suite; empty: results/NAME. Throws Error with file and line, and the nearest known name.
+// `out`: folder of the suite; empty: results/NAME. `choice`: what is to be taken of the file; empty: all. Throws Error with file and line, and the nearest known name.
 Suite load_suite(const std::string& path, const std::string& out = "", const SuiteChoice& choice = {});
 // Config files that the text names are sought from `folder`.
 Suite parse_suite(std::string_view text, const std::string& name, const std::string& folder,

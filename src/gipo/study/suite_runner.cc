@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr int kMostStarts = 10;  // of a run that is killed again and again, as where memory runs out
 constexpr auto kPoll = std::chrono::milliseconds(50);
+constexpr double kWriteSeconds = 10;  // between writes of results.json, at least
+constexpr double kWritePause = 50;    // the same, in times that the last write took
 
 // The last line that a run printed: its own word on why it failed.
 std::string last_line(const std::string& path) {
@@ -42,7 +44,11 @@ bool in_use(const std::string& run_dir) {
 }  // namespace
 
 SuiteRunner::SuiteRunner(const Suite& suite, RunnerOptions options, RunnerHooks hooks)
-    : suite_(suite), options_(std::move(options)), hooks_(std::move(hooks)), views_(suite.runs.size()) {
+    : suite_(suite),
+      options_(std::move(options)),
+      hooks_(std::move(hooks)),
+      views_(suite.runs.size()),
+      results_(suite) {
   for (std::size_t i = 0; i < views_.size(); ++i) {
     const Plan& plan = suite.runs[i].plan;
     if (options_.engine) population::check_plan(plan);
@@ -53,7 +59,7 @@ SuiteRunner::SuiteRunner(const Suite& suite, RunnerOptions options, RunnerHooks 
           "suite without --device cuda, remove the folder, or give the suite another --out",
           plan.run_dir));
     }
-    if (standing.state == RunState::kFinished) views_[i] = {RunView::State::kDone, 1, "", 0};
+    if (standing.state == RunState::kFinished || results_.kept(i)) views_[i] = {RunView::State::kDone, 1, "", 0};
     if (standing.state == RunState::kFailed && !options_.retry) {
       views_[i] = {RunView::State::kFailed, 1, standing.why, 0};
     }
@@ -69,12 +75,32 @@ bool SuiteRunner::run() {
   make_folder(suite_.out + "/output");
   const FileLock lock(suite_.out + "/lock", "suite folder " + suite_.out);
   write_file_atomic(suite_.out + "/suite.json", suite_json(suite_));
+  results_ = SuiteResults(suite_);  // again: a suite that ran here until now may have added rows
   for (std::size_t i = 0; i < views_.size(); ++i) {
+    if (views_[i].state != RunView::State::kWaiting) results_.take(i);
     if (views_[i].state == RunView::State::kDone) drop_checkpoints(i);  // of a session that died before it could
   }
-  if (!(options_.engine ? run_population() : run_processes())) return false;
-  write_file_atomic(suite_.out + "/results.json", results_json(suite_));
-  return true;
+  next_write_ = options_.seconds() + kWriteSeconds;
+  const bool whole = options_.engine ? run_population() : run_processes();
+  write_results();
+  return whole;
+}
+
+void SuiteRunner::write_results() {
+  const double begin = options_.seconds();
+  next_write_ = begin + kWriteSeconds;  // where it fails
+  write_file_atomic(suite_.out + "/results.json", results_.text());
+  unwritten_ = false;
+  const double end = options_.seconds();
+  next_write_ = end + std::max(kWriteSeconds, kWritePause * (end - begin));
+}
+
+void SuiteRunner::write_results_now_and_then() {
+  if (!unwritten_ || options_.seconds() < next_write_) return;
+  try {
+    write_results();
+  } catch (const RunError&) {  // a full disk: the runs go on, and the last time it is told
+  }
 }
 
 bool SuiteRunner::run_processes() {
@@ -91,6 +117,7 @@ bool SuiteRunner::run_processes() {
     std::this_thread::sleep_for(kPoll);
     look_after(children);
     hooks_.tick(views_);
+    write_results_now_and_then();
     if (hooks_.signals && hooks_.signals->load() > 0) {
       stop(children);
       return false;
@@ -118,6 +145,7 @@ bool SuiteRunner::run_population() {
   hooks.progress = [&](std::size_t i, double fraction) {
     views_[waiting[i]].fraction = fraction;
     hooks_.tick(views_);
+    write_results_now_and_then();
   };
   hooks.ended = [&](std::size_t i, const std::string& why) {
     settle(waiting[i], why.empty() ? RunView::State::kDone : RunView::State::kFailed, why);
@@ -125,7 +153,12 @@ bool SuiteRunner::run_population() {
   hooks.command = [&](std::size_t i) {
     return fmt::format("gipo {}", fmt::join(suite_.runs[waiting[i]].arguments, " "));
   };
-  return population::train_population(*options_.engine, plans, hooks);
+  const bool whole = population::train_population(*options_.engine, plans, hooks);
+  for (const std::size_t i : waiting) {  // those that ended just before an interruption
+    if (views_[i].state != RunView::State::kRunning || look_at(suite_.runs[i]).state != RunState::kFinished) continue;
+    settle(i, RunView::State::kDone, "");
+  }
+  return whole;
 }
 
 void SuiteRunner::start(std::size_t i, std::vector<Child>& children) {
@@ -187,6 +220,8 @@ void SuiteRunner::settle(std::size_t i, RunView::State state, std::string why) {
   view.fraction = 1;
   view.why = std::move(why);
   if (state == RunView::State::kDone) drop_checkpoints(i);
+  results_.take(i);
+  unwritten_ = true;
   hooks_.ended(i, view);
 }
 

@@ -7,7 +7,7 @@
 
 #include "gipo/population/engine.h"
 #include "gipo/study/run_launcher.h"
-#include "gipo/study/suite_state.h"
+#include "gipo/study/suite_results.h"
 
 namespace gipo {
 
@@ -24,7 +24,7 @@ struct RunnerOptions {
   int jobs = 0;                                          // runs at a time; 0: as many as the launcher has room for
   bool retry = false;                                    // failed runs of an earlier session too
   population::Engine* engine = nullptr;                  // not null: what trains all runs, in this process
-  std::function<double()> seconds = {}, wall_time = {};  // for those: since some start, and since 1970
+  std::function<double()> seconds = {}, wall_time = {};  // since some start; since 1970, for an engine alone
 };
 
 struct RunnerHooks {
@@ -34,17 +34,18 @@ struct RunnerHooks {
 };
 
 // Runs a suite, each run a process of its own or all of them as one population, until none is left. The suite's folder is
-// locked against a second runner; a run's folder is locked by the run. Runs die with this process, however that ends (RunLauncher), and whoever
-// starts the suite again goes on from their folders. A killed run is taken up again, a failed one reported. Used by one
-// thread.
+// locked against a second runner; a run's folder is locked by the run. Runs die with this process, however that ends
+// (RunLauncher), and whoever starts the suite again goes on from their folders; of those that are gone, results.json
+// says which runs had finished. A killed run is taken up again, a failed one reported. Used by one thread.
 class SuiteRunner {
  public:
-  // Looks at every run folder first: a mistake is found before anything is started or removed.
+  // Looks at every run folder and at results.json first: a mistake is found before anything is started or removed.
   SuiteRunner(const Suite& suite, RunnerOptions options, RunnerHooks hooks);
 
   // False where it was interrupted.
   bool run();
   const std::vector<RunView>& views() const { return views_; }
+  const SuiteResults& results() const { return results_; }
 
  private:
   struct Child {
@@ -59,6 +60,8 @@ class SuiteRunner {
   void end(std::size_t run, const RunLauncher::End& end);
   void settle(std::size_t run, RunView::State state, std::string why);
   void drop_checkpoints(std::size_t run) const;
+  void write_results();
+  void write_results_now_and_then();
   void stop(std::vector<Child>& children);
   std::string output_path(std::size_t run) const;
 
@@ -66,6 +69,9 @@ class SuiteRunner {
   const RunnerOptions options_;
   const RunnerHooks hooks_;
   std::vector<RunView> views_;  // [runs]
+  SuiteResults results_;
+  bool unwritten_ = false;  // rows of results.json
+  double next_write_ = 0;   // of those, in options_.seconds
 };
 
 }  // namespace gipo

@@ -8,12 +8,16 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "gipo/config/option.h"
 #include "gipo/core/error.h"
+#include "gipo/env/env.h"
+#include "gipo/io/checksum.h"
 #include "gipo/io/files.h"
 #include "gipo/io/json_text.h"
 #include "gipo/objective/surrogate.h"
+#include "gipo/plan/option_table.h"
 #include "gipo/run/checkpoint.h"
 #include "gipo/run/resume.h"
 #include "gipo/run/run_folder.h"
@@ -24,41 +28,23 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+// What `gipo resume` may change, a suite may not: they say when a run is done.
+constexpr std::array<std::string_view, 3> kEnds = {"learner.updates", "run.target_return", "eval.target_return"};
+
+bool says_when_done(const std::string& key) { return std::ranges::find(kEnds, key) != kEnds.end(); }
+
 void check_config(const SuiteRun& run, const std::string& path) {
   const Config there = load_config(path).config;
   refuse_changes(there, run.plan.config, path);
-  // What `gipo resume` may change, a suite may not: they say when a run is done.
-  const auto refuse = [&path](const char* key, const std::string& then, const std::string& now) {
-    throw Error(fmt::format("{}: {} was {} and is now {}: remove the run folder, or give the suite another --out", path,
-                            key, then, now));
-  };
-  const Config& now = run.plan.config;
-  if (there.learner.updates != now.learner.updates) {
-    refuse("learner.updates", std::to_string(there.learner.updates), std::to_string(now.learner.updates));
+  for (const OptionGroup<Config>& group : option_table()) {
+    for (const Option<Config>& o : group.options) {
+      const std::string then = o.get(there), now = o.get(run.plan.config);
+      if (!says_when_done(o.key) || then == now) continue;
+      throw Error(fmt::format("{}: {} was {} and is now {}: remove the run folder, or give the suite another --out",
+                              path, o.key, then.empty() ? "unset" : then, now.empty() ? "unset" : now));
+    }
   }
-  const auto same_target = [&refuse](const char* key, const Maybe<double>& then, const Maybe<double>& wanted) {
-    const auto in_words = [](const Maybe<double>& v) { return v ? fmt::format("{}", *v) : "unset"; };
-    if (then != wanted) refuse(key, in_words(then), in_words(wanted));
-  };
-  same_target("run.target_return", there.run.target_return, now.run.target_return);
-  same_target("eval.target_return", there.eval.target_return, now.eval.target_return);
 }
-
-Json read_summary(const std::string& path) {
-  constexpr JsonLimits kLimits;
-  Json summary;
-  try {
-    summary = parse_json<Json>(read_file(path, kLimits.bytes), path, kLimits);
-  } catch (const Error&) {  // told below
-  }
-  if (!summary.is_object() || summary.value("schema_version", Json()) != 1 || !summary.contains("ended") ||
-      !summary["ended"].is_string()) {
-    throw Error(fmt::format("{}: schema_version 1 is wanted: the run is of another version, or damaged", path));
-  }
-  return summary;
-}
-
-std::string optional_text(const std::string& name) { return name.empty() ? "-" : name; }
 
 // The options that the method's surrogate reads, of those that are set.
 Json surrogate_settings(const Suite& suite, std::size_t method) {
@@ -123,8 +109,42 @@ std::int64_t updates_done(const std::string& run_dir) {
   return at == std::string::npos ? 0 : std::strtoll(tail.c_str() + at + kKey.size(), nullptr, 10);
 }
 
-RunReturns returns_of(const std::string& run_dir) {
-  const Json summary = read_summary(run_dir + "/summary.json");
+std::string options_checksum(const Config& config) {
+  std::set<std::string> lines;  // sorted, so that their order in the table does not matter
+  const Config defaults;
+  for (const OptionGroup<Config>& group : option_table()) {
+    for (const Option<Config>& o : group.options) {
+      const std::string value = o.get(config);
+      const bool counts = !may_change(o.key) || says_when_done(o.key);
+      if (counts && value != o.get(defaults)) lines.insert(o.key + " = " + value + "\n");
+    }
+  }
+  const OptionValues usual = task_options(config.env.id, {});
+  for (const auto& [name, value] : task_options(config.env.id, config.env_options)) {
+    const std::string text = to_toml(value);
+    if (usual.contains(name) && to_toml(usual.at(name)) == text) continue;
+    lines.insert(fmt::format("{}{} = {}\n", kEnvOptions, name, text));
+  }
+  std::uint32_t sum = 0;
+  for (const std::string& line : lines) sum = crc32c(line, sum);
+  return fmt::format("{:08x}", sum);
+}
+
+Json read_summary(const std::string& path) {
+  constexpr JsonLimits kLimits;
+  Json summary;
+  try {
+    summary = parse_json<Json>(read_file(path, kLimits.bytes), path, kLimits);
+  } catch (const Error&) {  // told below
+  }
+  if (!summary.is_object() || summary.value("schema_version", Json()) != 1 || !summary.contains("ended") ||
+      !summary["ended"].is_string()) {
+    throw Error(fmt::format("{}: schema_version 1 is wanted: the run is of another version, or damaged", path));
+  }
+  return summary;
+}
+
+RunReturns returns_of(const Json& summary) {
   const auto mean = [&](const char* key) -> std::optional<double> {
     const Json stats = summary.value(key, Json::object());
     const Json value = stats.is_object() ? stats.value("mean", Json()) : Json();
@@ -133,26 +153,7 @@ RunReturns returns_of(const std::string& run_dir) {
   return {mean("final_return"), mean("eval_return")};
 }
 
-std::string results_json(const Suite& suite) {
-  std::string rows;
-  for (const SuiteRun& run : suite.runs) {
-    Json row = {{"task", suite.tasks[run.task].name},
-                {"method", suite.methods[run.method]},
-                {"regime", optional_text(suite.regimes[run.regime])},
-                {"seed", run.seed},
-                {"name", run.plan.name}};
-    const std::string path = run.plan.run_dir + "/summary.json";
-    if (!fs::exists(path)) {
-      row["ended"] = "not begun or not ended";
-    } else {
-      const Json s = read_summary(path);
-      for (const char* key : {"ended", "env_steps", "updates", "episodes"}) row[key] = s.value(key, Json());
-      for (const char* key : {"final_return", "eval_return", "staleness", "window"}) row[key] = s.value(key, Json());
-    }
-    rows += (rows.empty() ? "" : ",\n") + row.dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
-  return "[\n" + rows + "\n]\n";
-}
+std::string regime_text(const std::string& regime) { return regime.empty() ? "-" : regime; }
 
 std::string suite_json(const Suite& suite) {
   Json tasks = Json::array(), runs = Json::array();
@@ -170,7 +171,7 @@ std::string suite_json(const Suite& suite) {
                        {"proximal_coef", run->plan.config.learner.proximal_coef}});
   }
   std::vector<std::string> regimes;
-  for (const std::string& r : suite.regimes) regimes.push_back(optional_text(r));
+  for (const std::string& r : suite.regimes) regimes.push_back(regime_text(r));
   for (const SuiteRun& run : suite.runs) {
     runs.push_back({{"task", suite.tasks[run.task].name},
                     {"method", suite.methods[run.method]},

@@ -237,13 +237,8 @@ TEST_F(Suites, ProgressIsReadFromTheLastLine) {
   EXPECT_EQ(updates_done(folder_ + "/run"), 20);
 }
 
-TEST_F(Suites, ResultsHaveOneRowPerRun) {
-  const Suite s = parse(head_ + task_ + method_);
-  const auto rows = nlohmann::json::parse(results_json(s));
-  ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0]["ended"], "not begun or not ended");
-  EXPECT_EQ(rows[1]["seed"], 1);
-  EXPECT_EQ(nlohmann::json::parse(suite_json(s))["runs"].size(), 2u);
+TEST_F(Suites, TheFileForReadersListsEveryRun) {
+  EXPECT_EQ(nlohmann::json::parse(suite_json(parse(head_ + task_ + method_)))["runs"].size(), 2u);
 }
 
 }  // namespace

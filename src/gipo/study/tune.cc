@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "gipo/core/error.h"
-#include "gipo/study/suite_state.h"
 
 namespace gipo {
 namespace {
@@ -64,7 +63,7 @@ Suite Tuner::round_suite() const {
   }
   Suite suite;
   suite.name = all_.name, suite.out = all_.out, suite.keep_checkpoints = all_.keep_checkpoints;
-  suite.tasks = all_.tasks, suite.regimes = all_.regimes;
+  suite.tasks = all_.tasks, suite.regimes = all_.regimes, suite.all = all_.all;
   const std::size_t before = round() > 0 ? rounds_[round() - 1] : 0;
   suite.seeds.assign(all_.seeds.begin() + static_cast<std::ptrdiff_t>(before),
                      all_.seeds.begin() + static_cast<std::ptrdiff_t>(rounds_[round()]));
@@ -203,8 +202,7 @@ std::string Tuner::chosen_toml() const {
   return text;
 }
 
-std::optional<double> run_score(const SuiteRun& run, const SuiteTask& task, TuneScore score) {
-  const RunReturns returns = returns_of(run.plan.run_dir);
+std::optional<double> run_score(const RunReturns& returns, const SuiteTask& task, TuneScore score) {
   const auto scaled = [&](const std::optional<double>& value) -> std::optional<double> {
     if (!value) return std::nullopt;
     return (*value - *task.random) / (*task.reference - *task.random);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gipo/study/halving.h"
-#include "gipo/study/suite.h"
+#include "gipo/study/suite_state.h"
 
 namespace gipo {
 
@@ -25,7 +25,7 @@ struct TuneResult {
 //   round_suite -> whoever runs it -> take -> round_suite -> ... -> done
 //
 // It keeps nothing on disk. What was decided follows from the scores of the runs alone, so a tuning that was killed
-// comes to the same decisions from the same run folders. Used by one thread; `tuning` must live as long.
+// comes to the same decisions from the same runs. Used by one thread; `tuning` must live as long.
 class Tuner {
  public:
   // The normalised score of a run; nothing where it failed.
@@ -61,8 +61,8 @@ class Tuner {
   std::vector<std::optional<double>> scores_;  // [candidates][regimes][tasks][seeds]
 };
 
-// The score of a run that has ended; nothing where no episode did.
-std::optional<double> run_score(const SuiteRun& run, const SuiteTask& task, TuneScore score);
+// The score of a run with these returns; nothing where no episode ended.
+std::optional<double> run_score(const RunReturns& returns, const SuiteTask& task, TuneScore score);
 
 // "learner.policy_lr = 0.001, surrogate.sigma = 0.5"; "-" where there are none.
 std::string settings_text(const std::vector<RunSetting>& settings);
