@@ -147,6 +147,17 @@ def test_unfinished_runs_are_named_and_left_out(suite, tmp_path):
     assert "1 runs are missing: CartPole-v1-GIPO_0.5-stale-1" in (copy / "report/index.html").read_text()
 
 
+def test_results_of_a_suite_that_goes_on_elsewhere_say_what_is_missing(suite, tmp_path):
+    shutil.copy(suite.folder / "out/suite.json", tmp_path)
+    results = json.loads((suite.folder / "out/results.json").read_text())
+    for row in results[:12]:
+        row["ended"] = "not begun or not ended"
+    (tmp_path / "results.json").write_text(json.dumps(results[:-1]))
+    done = suite("report", tmp_path)
+    assert done.returncode == 0 and "5 runs, 13 missing" in done.stdout, done.stdout + done.stderr
+    assert "13 runs are missing: CartPole-v1-GIPO_0.5-stale-1, " in (tmp_path / "report/index.html").read_text()
+
+
 def test_damaged_files_of_runs_are_named_and_the_rest_is_reported(suite, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(suite.folder / "out", copy, ignore=shutil.ignore_patterns("report", "checkpoints", "results.json"))

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -277,6 +278,114 @@ def test_interrupt_saves_the_runs_and_the_same_command_goes_on(suite):
     assert process.returncode == 130 and "interrupted" in messages
     endings = [json.loads(p.read_text())["ended"] for p in suite.folder.glob("out/runs/*/summary.json")]
     assert "interrupted" in endings
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def states(gipo, out, *more):
+    """Of the runs that a dry run lists, by name."""
+    done = gipo("suite", "suite.toml", "--out", out, "--dry-run", "--json", *more)
+    assert done.returncode == 0, done.stderr
+    return {row["name"]: row["state"] for row in json.loads(done.stdout)["rows"]}
+
+
+def move(gipo, source, target):
+    """What is left of a suite whose machine went away."""
+    (gipo.folder / target).mkdir()
+    for name in ("suite.json", "results.json"):
+        shutil.copy(gipo.folder / source / name, gipo.folder / target)
+
+
+def test_interrupted_and_moved_without_its_runs_it_ends_with_the_same_bytes(suite):
+    suite.write(updates=600)
+    alone, cut, moved = (suite.folder / name for name in ("alone", "cut", "moved"))
+    assert subprocess.run(command(suite, "alone"), cwd=suite.folder, capture_output=True).returncode == 0
+    process = subprocess.Popen(command(suite, "cut"), cwd=suite.folder, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: len(finished(cut)) >= 3, process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=HANG) == 130
+    finally:
+        process.kill()
+    kept = finished(cut)
+    rows = json.loads((cut / "results.json").read_text())
+    assert {row["name"] for row in rows if row["ended"] == "finished"} == kept and 3 <= len(kept) < 24 == len(rows)
+
+    move(suite, "cut", "moved")
+    assert {name for name, state in states(suite, "moved").items() if state == "done"} == kept
+    assert not (moved / "runs").exists()
+    words = [word for word in command(suite, "moved", "--json") if word != "--quiet"]
+    done = subprocess.run(words, cwd=suite.folder, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["done"] == 24 and {row["state"] for row in printed["rows"]} == {"done"}
+    assert done.stderr.count(" done\n") == 24 - len(kept)
+    assert {run.name for run in (moved / "runs").iterdir()} == {row["name"] for row in rows} - kept
+    assert (moved / "results.json").read_bytes() == (alone / "results.json").read_bytes()
+
+
+def test_row_of_a_run_with_other_options_is_named_and_nothing_is_changed(suite):
+    suite.write(SUITE.replace("[1, 2]", "[1]"), updates=50)
+    assert subprocess.run(command(suite, "out"), cwd=suite.folder, capture_output=True).returncode == 0
+    move(suite, "out", "moved")
+    before = files(suite.folder / "moved")
+    suite.write(SUITE.replace("[1, 2]", "[1]").replace("epsilon = 0.2", "epsilon = 0.3"), updates=50)
+    done = suite("suite", "suite.toml", "--out", "moved")
+    assert done.returncode == 2 and "moved/results.json: CartPole-v1-PPO_0.2-stale-1 was run with other" in done.stderr
+    assert "remove the row or the file, or give the suite another --out" in done.stderr
+    assert files(suite.folder / "moved") == before and suite.folder / "moved/runs" not in suite.folder.rglob("*")
+    # What does not decide a result may change, and rows of an earlier version are run again.
+    suite.write(SUITE.replace("[1, 2]", "[1]").replace("[suite]", "[suite]\nrun.threads = 2\neval.episodes = 3"), updates=50)
+    assert set(states(suite, "moved").values()) == {"done"}
+    rows = json.loads((suite.folder / "moved/results.json").read_text())
+    del rows[0]["options"]
+    rows[1]["ended"] = "failed: no luck"
+    (suite.folder / "moved/results.json").write_text(json.dumps(rows, indent=1))
+    assert [name for name, state in states(suite, "moved").items() if state == "waiting"] == [r["name"] for r in rows[:2]]
+
+
+def test_damaged_results_are_named_and_nothing_is_changed(suite):
+    suite.write(SUITE.replace("[1, 2]", "[1]"), updates=20)
+    words = ("--task", "CartPole-v1", "--regime", "stale")
+    assert subprocess.run(command(suite, "out", *words), cwd=suite.folder, capture_output=True).returncode == 0
+    shutil.rmtree(suite.folder / "out/runs")
+    kept = suite.folder / "out/results.json"
+    good = kept.read_text()
+    for bad, part in ((good[: len(good) // 2], "not valid JSON"), ("{}", "wanted a list of rows"), ("[1]", "row 1"), ("", "not valid JSON"),
+                      (good.replace('"env_steps":', '"env_steps":NaN,"x":', 1), "not valid JSON"), (None, "it holds more than")):  # fmt: skip
+        kept.write_text(bad or "")
+        if bad is None:
+            os.truncate(kept, 2**40)
+        before = {path: path.stat().st_mtime_ns for path in (suite.folder / "out").rglob("*")}
+        for more in ((), ("--dry-run",)):
+            done = suite("suite", "suite.toml", "--out", "out", *words, *more)
+            assert done.returncode == 2 and "out/results.json:" in done.stderr and part in done.stderr, done.stderr
+        assert {path: path.stat().st_mtime_ns for path in (suite.folder / "out").rglob("*")} == before
+
+
+def test_a_part_that_is_run_loses_no_rows_of_the_rest(suite):
+    suite.write(updates=20)
+    assert subprocess.run(command(suite, "whole"), cwd=suite.folder, capture_output=True).returncode == 0
+    whole = (suite.folder / "whole/results.json").read_bytes()
+    part = command(suite, "whole", "--task", "Pendulum-v1", "--seed", "2", "--json")
+    done = subprocess.run(part, cwd=suite.folder, capture_output=True, text=True)
+    assert len(json.loads(done.stdout)["rows"]) == 4 and (suite.folder / "whole/results.json").read_bytes() == whole
+    # Part after part, each on a machine of its own.
+    for i, words in enumerate((("--seed", "2"), ("--task", "Acrobot-v1"), ())):
+        out = suite.folder / "parts"
+        assert subprocess.run(command(suite, "parts", *words), cwd=suite.folder, capture_output=True).returncode == 0
+        assert len(list((out / "runs").iterdir())) == (12, 4, 8)[i]
+        shutil.rmtree(out / "runs")
+    assert (out / "results.json").read_bytes() == whole
+    # A row that the file no longer asks for stands behind the others.
+    names = [row["name"] for row in json.loads(whole)]
+    suite.write(SUITE.replace('"Acrobot-v1"', '"MountainCar-v0"'), updates=20)
+    part = command(suite, "parts", "--task", "Pendulum-v1")
+    assert subprocess.run(part, cwd=suite.folder, capture_output=True).returncode == 0
+    after = [row["name"] for row in json.loads((out / "results.json").read_text())]
+    assert after == sorted(names, key=lambda name: name.startswith("Acrobot"))
 
 
 def test_second_suite_in_the_same_folder_is_refused(suite):

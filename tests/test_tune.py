@@ -119,6 +119,22 @@ def test_killed_three_times_it_ends_with_the_same_bytes_and_the_suite_takes_them
             assert float(line.split("=")[1].split("#")[0]) == value
 
 
+def test_moved_without_its_runs_it_goes_on_to_the_same_bytes(tuned):
+    tuned.write(updates=50)
+    assert tuned(*words("out")).returncode == 0
+    out, moved = tuned.folder / "out", tuned.folder / "moved"
+    rows = json.loads((out / "results.json").read_text())
+    assert {row["name"] for row in rows} == finished(out) and len(rows) == RUNS
+    # All but the last seed was run when the machine went away.
+    moved.mkdir()
+    (moved / "results.json").write_text(json.dumps([row for row in rows if row["seed"] != 14]))
+    left = [r["left"] for r in json.loads(tuned(*words("moved", "--dry-run", "--json")).stdout)["rounds"]]
+    assert left == [0, 0, 8]
+    assert tuned(*words("moved")).returncode == 0
+    assert results(moved) == results(out) and {int(name[-2:]) for name in finished(moved)} == {14}
+    assert (moved / "results.json").read_bytes() == (out / "results.json").read_bytes()
+
+
 def test_dry_run_lists_rounds_and_creates_nothing(tuned):
     before = tuned.entries()
     done = tuned("tune", "suite.toml", "--dry-run")
