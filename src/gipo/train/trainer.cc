@@ -179,10 +179,7 @@ RunSummary Trainer::run() {
                                               : "stopped");
   folder_.log(result.ended);
   folder_.write_summary(result);
-  if (hooks_.remote) {  // an evaluation, which was made meanwhile, is often enough for actors to come back
-    hooks_.remote->see_off(stop_);
-    tell_of_remote();
-  }
+  see_off_remote();  // last: the evaluation often leaves them time enough to come back
   return result;
 }
 

@@ -263,7 +263,7 @@ class Client final : public RemoteLearner {
   grpc::Status try_open(const wire::OpenRequest& request, wire::OpenReply& reply) {
     grpc::ClientContext context;
     context.set_deadline(in_seconds(kCallSeconds));
-    const grpc::Status status = stub_->Open(&context, request, &reply);
+    grpc::Status status = stub_->Open(&context, request, &reply);
     if (!status.ok()) connect();
     return status;
   }
@@ -378,8 +378,8 @@ class Client final : public RemoteLearner {
       StartRead(&reply_);
       StartCall();
     }
-    void write(grpc::ByteBuffer message) {
-      message_ = std::move(message);
+    void write(const grpc::ByteBuffer& message) {
+      message_ = message;  // not of its bytes
       StartWrite(&message_);
     }
     void OnReadDone(bool ok) override {
@@ -474,7 +474,7 @@ class Client final : public RemoteLearner {
       ++starting_;
       push = push_;
     }
-    push->write(std::move(message));
+    push->write(message);
     const std::lock_guard lock(mutex_);
     if (--starting_ == 0 && !push_) link_changed_.notify_all();
   }

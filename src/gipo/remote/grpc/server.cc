@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gipo/core/error.h"
+#include "gipo/core/stop.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/checksum.h"
 #include "gipo/remote/agreement.h"
