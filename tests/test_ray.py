@@ -120,13 +120,14 @@ def test_cartpole_is_solved_while_a_node_is_lost(with_grpc, nodes, tmp_path, mon
 def test_a_killed_learner_and_killed_actors_are_started_again(with_grpc, nodes, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     training = InThread("classic/stale", actors=2, name="run", progress=False, **LONG)
-    wait_until(lambda: training.error or (tmp_path / "runs/run/checkpoints/LATEST").exists())
+    log = tmp_path / "runs/run/log.txt"
+    wait_until(lambda: training.error or (log.exists() and log.read_text().count(" came, incarnation 1") == 2))
     for word in ("learn", "actor"):
         pid = next(iter(nodes.programs(word)))
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: pid not in nodes.programs(word) and nodes.programs(word))
     assert training.wait().summary["ended"] == "finished"
-    text = (tmp_path / "runs/run/log.txt").read_text()
+    text = log.read_text()
     assert "actor actor-0 (" in text and "incarnation 2" in text
 
 
