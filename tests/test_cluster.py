@@ -4,10 +4,15 @@ build with GIPO_GRPC."""
 import json
 import random
 import re
+import select
 import signal
+import socket
 import struct
 import subprocess
+import threading
 import time
+from collections import deque
+from contextlib import suppress
 
 import pytest
 
@@ -67,9 +72,9 @@ class Cluster:
         self.address = re.search(r"listening on (\S+)", text())[1]
         return process
 
-    def act(self, name, *arguments):
+    def act(self, name, *arguments, address=None):
         certs = ["--certs", self.certs / name] if self.certs else ["--name", name]
-        return self.start("actor", self.address, *certs, "--ledger", f"{name}.ledger", *arguments, log=f"{name}.log")
+        return self.start("actor", address or self.address, *certs, "--ledger", f"{name}.ledger", *arguments, log=f"{name}.log")
 
     def status(self):
         certs = ["--certs", self.certs / "a"] if self.certs else []
@@ -291,6 +296,118 @@ def test_actors_are_told_of_the_end_when_it_is_on_disk(cluster):
         assert (cluster.run(run) / "checkpoints/LATEST").read_text().strip().lstrip("0") == "8000"
         for actor in actors:  # one may have been told and the other not
             actor.kill()
+
+
+class Cable:
+    """To the learner at that address; it can be cut. What the learner says takes so many seconds. What is on its way when the
+    learner closes the connection is lost, as TCP loses it if that learner is sent something then."""
+
+    def __init__(self, address, seconds=0.0):
+        self.learner, self.seconds, self.whole, self.ends = address.rsplit(":", 1), seconds, True, []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            actor, _ = self.socket.accept()
+            with suppress(OSError):
+                learner = socket.create_connection(self.learner)
+                self.ends += actor, learner
+                if self.whole:
+                    threading.Thread(target=self.carry, args=(actor, learner, 0.0), daemon=True).start()
+                    threading.Thread(target=self.carry, args=(learner, actor, self.seconds), daemon=True).start()
+                    continue
+            actor.close()
+
+    def carry(self, source, sink, seconds):
+        under_way = deque()
+        with suppress(OSError):
+            while True:
+                wait = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
+                if select.select([source], [], [], wait)[0]:
+                    data = source.recv(1 << 16)
+                    if not data:
+                        break
+                    under_way.append((time.monotonic() + seconds, data))
+                while under_way and under_way[0][0] <= time.monotonic():
+                    sink.sendall(under_way.popleft()[1])
+        self.close(source, sink)
+
+    @staticmethod
+    def close(*ends):
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self):
+        self.whole = False
+        self.close(*self.ends)
+
+
+def connected(cluster):
+    return {actor["name"] for actor in cluster.status()["actors"] if actor["connected"]}
+
+
+def test_an_actor_behind_a_slow_cable_is_told_of_the_end(cluster):
+    learner = cluster.learn({"learner.updates": 8000})
+    b = cluster.act("b", "--wait", "5", address=Cable(cluster.address, 2.5).address)
+    wait_until(lambda: len(cluster.ledger("b")) > 5, learner)
+    actors = [cluster.act("a", "--wait", "5"), b]
+    assert [actor.wait(timeout=300) for actor in actors] == [0, 0], cluster.text()
+    assert learner.wait(timeout=60) == 0, cluster.text()
+
+
+def test_actors_that_are_away_at_the_end_are_told_when_they_come(cluster):
+    learner = cluster.learn({"learner.updates": 8000, "staleness.actors": 3})
+    cable = Cable(cluster.address)
+    actors = {"a": cluster.act("a"), "b": cluster.act("b"), "c": cluster.act("c", "--wait", "20", address=cable.address)}
+    wait_until(lambda: all(len(cluster.ledger(name)) > 20 for name in actors), learner)
+    actors["b"].kill()
+    cable.cut()
+    wait_until(lambda: connected(cluster) == {"a"}, learner)
+    assert actors["a"].wait(timeout=300) == 0, cluster.text()
+    assert "actor b (place" in (cluster.run() / "log.txt").read_text()
+    cable.whole = True
+    actors["b"] = cluster.act("b", "--wait", "20")  # as systemd or Ray start it again
+    assert [actor.wait(timeout=60) for actor in actors.values()] == [0, 0, 0], cluster.text()
+    assert learner.wait(timeout=60) == 0, cluster.text()
+    assert summary(cluster.run())["ended"] == "finished"
+    assert "not told" not in (cluster.run() / "log.txt").read_text()
+
+
+def test_a_learner_that_was_started_again_after_its_end_tells_the_actors_of_before(cluster):
+    learner = cluster.learn({"learner.updates": 4000})
+    cable = Cable(cluster.address)
+    a, b = cluster.act("a"), cluster.act("b", "--wait", "20", address=cable.address)
+    wait_until(lambda: len(cluster.ledger("b")) > 20, learner)
+    cable.cut()
+    assert a.wait(timeout=300) == 0, cluster.text()
+    learner.kill()
+    learner.wait()
+    learner = cluster.learn({"learner.updates": 4000})
+    time.sleep(1)
+    assert b.poll() is None and learner.poll() is None
+    cable.whole = True
+    assert b.wait(timeout=60) == 0, cluster.text()
+    assert stop(learner) == 0, cluster.text()  # it would wait for a, of which it does not know that it was told
+
+
+def test_the_end_waits_for_no_actor_that_has_left_and_no_longer_than_asked(cluster):
+    for way, run in ((signal.SIGTERM, "left"), (signal.SIGKILL, "killed")):
+        cluster.address = "127.0.0.1:0"
+        learner = cluster.learn({"learner.updates": 4000}, name=run)
+        a, b = cluster.act(f"a-{run}"), cluster.act(f"b-{run}")
+        wait_until(lambda: len(cluster.ledger(f"b-{run}")) > 20, learner)
+        stop(b, way)
+        assert a.wait(timeout=300) == 0, cluster.text()
+        if way == signal.SIGKILL:
+            wait_until(lambda: (cluster.run(run) / "summary.json").exists())
+            time.sleep(1)
+            assert learner.poll() is None
+            learner.send_signal(signal.SIGTERM)
+        assert learner.wait(timeout=30) == 0, cluster.text()
+        assert ("b-killed was not told" in (cluster.run(run) / "log.txt").read_text()) == (way == signal.SIGKILL)
 
 
 def test_bad_input_is_said_on_the_side_that_can_act(cluster, gipo):

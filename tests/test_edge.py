@@ -137,6 +137,17 @@ def test_a_loop_in_python_trains_through_the_death_of_its_learner(cluster, gipo,
     assert gipo("doctor", cluster.run()).returncode == 0
 
 
+def test_a_loop_is_told_of_the_end_and_the_learner_knows(cluster):  # noqa: F811
+    learner = cluster.learn({"staleness.actors": 1, "env.count": 1, "learner.updates": 300})
+    actor = RemoteActor(cluster.address, name="a", wait=60)
+    loop = Loop(actor)
+    wait_until(lambda: loop.error or actor.ended)
+    assert learner.wait(30) == 0, cluster.text()
+    loop.stop()
+    actor.close()
+    assert "not told" not in (cluster.run() / "log.txt").read_text()
+
+
 @pytest.mark.slow
 def test_cartpole_is_learned_from_python(cluster):  # noqa: F811
     learner = cluster.start("learn", "classic/stale", "--name", "run", "--listen", "127.0.0.1:17431",

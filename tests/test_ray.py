@@ -13,6 +13,7 @@ import pytest
 
 from conftest import HANG, ROOT, settings
 from gipo.demo_cluster import QUICK
+from gipo.ray_nodes import programs
 from test_cluster import grpc_built, with_grpc  # noqa: F401  fixtures
 from test_suite import command, contents, finished, suite  # noqa: F401  fixture
 
@@ -34,11 +35,21 @@ class Nodes:
 
         self.cluster = Cluster(initialize_head=True, head_node_args={
             "num_cpus": head_cpus, "include_dashboard": False, "_system_config": QUICK})
-        self.others = [self.cluster.add_node(num_cpus=4) for _ in range(2)]
+        self.ids, self.others = {self.cluster.head_node.node_id}, []  # of all there ever were; those that can be lost
+        for _ in range(2):
+            self.add()
+
+    def add(self):
+        self.others.append(self.cluster.add_node(num_cpus=4))
+        self.ids.add(self.others[-1].node_id)
 
     def lose(self, node):
         self.others.remove(node)
         self.cluster.remove_node(node, allow_graceful=False)
+
+    def programs(self, word):
+        """Processes `gipo WORD` of this cluster, also of nodes that it has lost, and the node each is on."""
+        return programs(word, self.ids)
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +64,6 @@ def nodes():
 @pytest.fixture
 def environment(nodes, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", nodes.cluster.address)
-
-
-def programs(word):
-    """Processes `gipo WORD`, and the node each is on."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline") as words, open(f"/proc/{pid}/environ") as variables:
-                line, node = words.read().split("\0"), dict(v.split("=", 1) for v in variables.read().split("\0") if "=" in v)
-        except OSError:
-            continue
-        if line[0].endswith("/gipo") and line[1:2] == [word] and "GIPO_RAY_NODE" in node:
-            found[int(pid)] = node["GIPO_RAY_NODE"]
-    return found
 
 
 class InThread:
@@ -101,35 +98,36 @@ def test_cartpole_is_solved_while_a_node_is_lost(with_grpc, nodes, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     seen = []
     training = InThread("classic/stale", callback=seen.append, actors=4, name="run", progress=False, **LONG)
-    on_others = lambda: [pid for pid, node in programs("actor").items() if node in {n.node_id for n in nodes.others}]
-    wait_until(lambda: training.error or (len(programs("actor")) == 4 and len(seen) > 3))
-    learner_node = set(programs("learn").values())
-    lost = next(n for n in nodes.others if n.node_id in programs("actor").values() and n.node_id not in learner_node)
-    assert on_others() and len(set(programs("actor").values())) > 1, "all actors on one node"
+    on_others = lambda: [pid for pid, node in nodes.programs("actor").items() if node in {n.node_id for n in nodes.others}]
+    wait_until(lambda: training.error or (len(nodes.programs("actor")) == 4 and len(seen) > 3))
+    learner_node = set(nodes.programs("learn").values())
+    lost = next(n for n in nodes.others if n.node_id in nodes.programs("actor").values() and n.node_id not in learner_node)
+    assert on_others() and len(set(nodes.programs("actor").values())) > 1, "all actors on one node"
     nodes.lose(lost)
     begin = time.monotonic()
-    wait_until(lambda: training.error or (lost.node_id not in programs("actor").values() and len(programs("actor")) == 4))
+    wait_until(lambda: training.error or (lost.node_id not in nodes.programs("actor").values() and len(nodes.programs("actor")) == 4))
     assert time.monotonic() - begin < 15
-    nodes.others.append(nodes.cluster.add_node(num_cpus=4))
+    nodes.add()
     run = training.wait()
     assert run.summary["ended"] == "finished" and run.summary["eval_return"]["mean"] >= 475
     assert run.path == tmp_path / "runs/run" and run.policy() is not None
     assert [figures["update"] for figures in seen] == sorted({figures["update"] for figures in seen})
     assert seen[-1]["update"] == run.metrics()["update"][-1]
-    wait_until(lambda: not programs("actor") and not programs("learn"))
+    wait_until(lambda: not nodes.programs("actor") and not nodes.programs("learn"))
 
 
 @pytest.mark.slow
 def test_a_killed_learner_and_killed_actors_are_started_again(with_grpc, nodes, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
     training = InThread("classic/stale", actors=2, name="run", progress=False, **LONG)
-    wait_until(lambda: training.error or (tmp_path / "runs/run/checkpoints/LATEST").exists())
+    log = tmp_path / "runs/run/log.txt"
+    wait_until(lambda: training.error or (log.exists() and log.read_text().count(" came, incarnation 1") == 2))
     for word in ("learn", "actor"):
-        pid = next(iter(programs(word)))
+        pid = next(iter(nodes.programs(word)))
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: pid not in programs(word) and programs(word))
+        wait_until(lambda: pid not in nodes.programs(word) and nodes.programs(word))
     assert training.wait().summary["ended"] == "finished"
-    text = (tmp_path / "runs/run/log.txt").read_text()
+    text = log.read_text()
     assert "actor actor-0 (" in text and "incarnation 2" in text
 
 
@@ -143,7 +141,7 @@ def test_a_callback_ends_the_run_which_can_be_continued(with_grpc, nodes, tmp_pa
     with pytest.raises(gipo.ConfigError, match="run"):
         train()
     assert train(resume=True).summary["updates"] == 4000
-    assert not programs("actor") and not programs("learn")
+    assert not nodes.programs("actor") and not nodes.programs("learn")
 
 
 def test_mistakes_are_said_before_anything_is_placed(nodes, tmp_path, monkeypatch):

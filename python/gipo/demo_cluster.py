@@ -26,6 +26,7 @@ from typing import Any
 
 from gipo.progress import in_words
 from gipo.ray import RunFailed, find_ray, run_on_cluster
+from gipo.ray_nodes import programs
 from gipo.runs import UserMistake, from_root
 
 ACTORS, UPDATES = 4, 30_000
@@ -33,21 +34,6 @@ ACTORS, UPDATES = 4, 30_000
 QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3, "health_check_initial_delay_ms": 1000}
 CAME_OR_WENT = re.compile(r"(?P<time>\S+ \S+) actor (?P<name>\S+) \(.*\) "
                           r"(came, incarnation (?P<incarnation>\d+)|went after (?P<steps>\d+) steps)")
-
-
-def actor_processes() -> dict[int, str]:
-    """Programs `gipo actor` that Ray started here, with the node each is on."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            variables = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
-        except OSError:
-            continue
-        node = next((v.removeprefix("GIPO_RAY_NODE=") for v in variables if v.startswith("GIPO_RAY_NODE=")), None)
-        if node and words[1:2] == ["actor"]:
-            found[int(pid)] = node
-    return found
 
 
 def say(text: str) -> None:
@@ -89,7 +75,7 @@ class Story:
 
 def do_harm(cluster: Any, victim: Any, nodes: set[str], story: Story) -> None:
     """Kills an actor at a fifth of the run, and a node once that actor is back."""
-    ours = lambda: {pid: node for pid, node in actor_processes().items() if node in nodes}
+    ours = lambda: programs("actor", nodes)
     if not story.wait(lambda: story.update > UPDATES // 5 and len(ours()) == ACTORS):
         return
     pid = next(pid for pid, node in ours().items() if node != victim.node_id)

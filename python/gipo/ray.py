@@ -66,6 +66,15 @@ def program() -> str:
     return os.environ.get("GIPO_BINARY") or str(find_binary())
 
 
+def place_actor(
+    ray: Any, binary: str, address: str, certificates: Mapping[str, bytes], ledger: str = "",
+    resources: Mapping[str, Any] | None = None,
+) -> Any:
+    """A task of Ray that is an actor of the learner there, for as long as the run goes on."""
+    wanted = {"num_cpus": 1, "scheduling_strategy": "SPREAD"} | dict(resources or {})
+    return ray.remote(ray_nodes.run_actor).options(**wanted, max_retries=-1).remote(binary, address, certificates, ledger)
+
+
 def _resolve(config: str, words: Sequence[str]) -> dict[str, Any]:
     """The run as the program would make it: every option, and the run folder. Raises UserMistake."""
     made = subprocess.run(
@@ -84,12 +93,10 @@ class _Placed:
         learner_resources: Mapping[str, Any], ledgers: Path | None, say: Callable[[str], None],
     ) -> None:
         self.ray, self.run_dir, self.config, self.ledgers, self.say = ray, run_dir, config, ledgers, say
+        self.resources = resources
         self.names = [f"actor-{i}" for i in range(actors)]
         self.begun = False
         self._tasks: dict[Any, str] = {}  # names of actors by their tasks
-        self._actor = ray.remote(ray_nodes.run_actor).options(
-            **({"num_cpus": 1, "scheduling_strategy": "SPREAD"} | dict(resources)), max_retries=-1
-        )
         self._learner = ray.remote(ray_nodes.LearnerNode).options(**({"num_cpus": 1} | dict(learner_resources)))
 
     def start(self, flags: Sequence[str]) -> None:
@@ -105,7 +112,8 @@ class _Placed:
 
     def _place(self, name: str) -> None:
         ledger = str(self.ledgers.absolute() / f"{name}.jsonl") if self.ledgers else ""
-        self._tasks[self._actor.remote(program(), self._address, self._certificates[name], ledger)] = name
+        task = place_actor(self.ray, program(), self._address, self._certificates[name], ledger, self.resources)
+        self._tasks[task] = name
 
     def start_learner_again(self, why: str) -> None:
         """Only the program: its actors wait for it at its address."""

@@ -16,7 +16,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,21 @@ def start_program(words: Sequence[str], output: Any, cwd: str, last_signal: int)
         words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, preexec_fn=prepare,
         env=os.environ | {"GIPO_RAY_NODE": node},
     )
+
+
+def programs(word: str, nodes: Collection[str]) -> dict[int, str]:
+    """Processes `gipo WORD` on this machine that were started on one of these nodes, and the node each is on."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            variables = dict(v.split(b"=", 1) for v in (folder / "environ").read_bytes().split(b"\0") if b"=" in v)
+        except OSError:  # it has ended, or is another user's
+            continue
+        node = variables.get(b"GIPO_RAY_NODE", b"").decode()
+        if node in nodes and words[0].endswith(b"/gipo") and words[1:2] == [word.encode()]:
+            found[int(folder.name)] = node
+    return found
 
 
 def last_line(path: Path) -> str:

@@ -111,7 +111,7 @@ class RemoteActor:
         self._received, self._saved, self._credit, self._env_steps = 0, 0, 0, 0
         self._sequence = self._number = 0
         self._open, self._steps = _Open(), _Report()
-        self._closing, self._connected, self._stream = False, False, 0
+        self._closing, self._connected, self._told, self._stream = False, False, False, 0
         self._error: Exception | None = None
         self.ended = False  # the run has ended: no more is wanted
         self.dropped_steps = 0  # for want of room, and with segments that were not finite
@@ -302,6 +302,7 @@ class RemoteActor:
                 channel.close()
             with self._changed:
                 self._connected = False
+                self.ended |= self._told
                 self._stream += 1
                 self._changed.notify_all()
                 if self.ended or self._error or self._closing:
@@ -384,6 +385,7 @@ class RemoteActor:
             if reply["steps"]:
                 self._credit += reply["steps"]
                 self._env_steps = max(self._env_steps, reply["env_steps"])
+            self._told |= bool(reply["ended"])
             self._make_room()
             self._changed.notify_all()
 
@@ -393,11 +395,12 @@ class RemoteActor:
             self._next = max(0, self._next - 1)
 
     def _requests(self, stream: int) -> Iterator[bytes]:
-        """What was sent before and is lost, then what waits, as far as steps are leased."""
+        """What was sent before and is lost, then what waits, as far as steps are leased. It ends once the learner has said that
+        the run has: so the learner knows that this was heard."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stream != stream or self._closing or self._sendable())
-                if self._stream != stream or (self._closing and not self._sendable()):
+                self._changed.wait_for(lambda: self._stream != stream or self._closing or self._told or self._sendable())
+                if self._stream != stream or self._told or (self._closing and not self._sendable()):
                     return
                 if self._next == len(self._sent):
                     report = self._waiting.popleft()

@@ -21,7 +21,7 @@ OPEN_REQUEST = {"protocol": 1, "version": 2, "name": 3, "agreement": 4, "run": 5
                 "kept_steps": 8, "edge": 9}
 OPEN_REPLY = {1: "run", 2: "name", 3: "config", 4: "key", 5: "place", 6: "incarnation", 7: "first_episode", 8: "received",
               9: "saved", 10: "report_rounds", 11: "edge"}
-PUSH_REPLY = {1: "received", 2: "saved", 3: "env_steps", 4: "steps"}
+PUSH_REPLY = {1: "received", 2: "saved", 3: "env_steps", 4: "steps", 5: "ended"}
 WEIGHTS_REPLY = {1: "version", 2: "size", 3: "offset", 4: "part", 5: "crc"}
 TEXT = {"run", "name", "config", "key", "edge"}
 LISTS = {"first_episode"}

@@ -140,6 +140,9 @@ int actor(const ActorArguments& a) {
       if (end == RemoteLearner::End::kStopped) return kInterrupted;
       options.say("the place is another's, or the run is another: beginning anew");
     }
+  } catch (const RunEnded& e) {
+    options.say(e.what());
+    return kDone;
   } catch (const Interrupted&) {
     return kInterrupted;
   }

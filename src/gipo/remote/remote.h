@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,6 +46,12 @@ struct ConnectOptions {
   std::function<void(const std::string&)> say = [](const std::string&) {};  // that a learner is waited for, and so on
 };
 
+// The learner has said that the run has ended.
+class RunEnded : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the run has ended"; }
+};
+
 // Where an actor stands in its run.
 struct RemotePlace {
   std::size_t index = 0;
@@ -56,7 +63,7 @@ struct RemotePlace {
 class RemoteLearner : public WeightSource, public ReportSink, public StepLease {
  public:
   // The config of the run. Waits for a learner; throws RunError when none has answered for long, Error where this actor is
-  // refused, Interrupted.
+  // refused, RunEnded, Interrupted.
   virtual std::string ask() = 0;
   // plan: what follows from that config here. Waits for a place and the first weights.
   virtual RemotePlace join(const Plan& plan) = 0;

@@ -106,6 +106,12 @@ void Trainer::end_remote(bool finished) {
   tell_of_remote();
 }
 
+void Trainer::see_off_remote() {
+  if (!hooks_.remote) return;
+  hooks_.remote->see_off(stop_);
+  tell_of_remote();
+}
+
 void Trainer::run_async() {
   const auto batch_size = static_cast<std::size_t>(plan_.config.learner.batch_size);
   // Actors may be ahead by a few updates' worth, so that neither side waits for the other's every step.

@@ -10,6 +10,7 @@ namespace gipo {
 
 class Intake;
 class Pacer;
+class Stop;
 class WeightStore;
 
 // Actors in other processes or on other hosts, as the trainer sees them. They stand in the place of its own: their
@@ -42,6 +43,8 @@ class RemoteActors {
   virtual void hold() = 0;
   // After hold; nothing of the setup is used after it. finished: actors need not wait for this run to be resumed.
   virtual void end(bool finished) = 0;
+  // After end(true): until those that were away then have been told too, or were waited for long enough.
+  virtual void see_off(const Stop& stop) = 0;
 };
 
 }  // namespace gipo

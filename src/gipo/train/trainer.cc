@@ -179,6 +179,7 @@ RunSummary Trainer::run() {
                                               : "stopped");
   folder_.log(result.ended);
   folder_.write_summary(result);
+  see_off_remote();  // last: the evaluation often leaves them time enough to come back
   return result;
 }
 

@@ -100,6 +100,7 @@ class Trainer {
   void begin_remote(Pacer& pacer);
   void tell_of_remote();
   void end_remote(bool finished);
+  void see_off_remote();
   void take_arrived();  // of what actors reported, all but the segments
   void tell_episodes();
   void end_run();

@@ -263,7 +263,7 @@ class Client final : public RemoteLearner {
   grpc::Status try_open(const wire::OpenRequest& request, wire::OpenReply& reply) {
     grpc::ClientContext context;
     context.set_deadline(in_seconds(kCallSeconds));
-    const grpc::Status status = stub_->Open(&context, request, &reply);
+    grpc::Status status = stub_->Open(&context, request, &reply);
     if (!status.ok()) connect();
     return status;
   }
@@ -278,6 +278,7 @@ class Client final : public RemoteLearner {
       wire::OpenReply reply;
       const grpc::Status status = try_open(request, reply);
       if (status.ok()) return reply;
+      if (status.error_code() == grpc::OUT_OF_RANGE) throw RunEnded();
       if (refusal(status.error_code())) throw Error(in_words(status));
       const std::string why = in_words(status);
       if (seconds_now() - begun > options_.wait_seconds) {
@@ -313,7 +314,7 @@ class Client final : public RemoteLearner {
       if (seconds_now() - begun > 5) pause = kShortestPause;
       {
         const std::lock_guard lock(mutex_);
-        if (closing_ || !settle(status)) return;
+        if (closing_ || end_ || !settle(status)) return;
       }
       lost_at = seconds_now();
       connect();
@@ -377,8 +378,8 @@ class Client final : public RemoteLearner {
       StartRead(&reply_);
       StartCall();
     }
-    void write(grpc::ByteBuffer message) {
-      message_ = std::move(message);
+    void write(const grpc::ByteBuffer& message) {
+      message_ = message;  // not of its bytes
       StartWrite(&message_);
     }
     void OnReadDone(bool ok) override {
@@ -422,7 +423,7 @@ class Client final : public RemoteLearner {
       if (!broken_ && !closing_) push_context.TryCancel();
     });
     std::unique_lock lock(mutex_);
-    while (!broken_ && !(closing_ && !writing_ && !kept_.next() && farewell_.empty())) link_changed_.wait(lock);
+    while (!broken_ && !done()) link_changed_.wait(lock);
     push_ = nullptr;
     while (starting_ > 0) link_changed_.wait(lock);
     if (!broken_) {
@@ -430,18 +431,22 @@ class Client final : public RemoteLearner {
       lock.unlock();
       push.StartWritesDone();
       lock.lock();
-      const double until = seconds_now() + 1;
+      const double until = seconds_now() + (end_ ? kFarewellSeconds : 1);
       while (!broken_ && seconds_now() < until) link_changed_.wait_for(lock, kLook);
     }
+    const bool broken = broken_;
     lock.unlock();
     weights_context.TryCancel();
-    push_context.TryCancel();
+    if (!broken) push_context.TryCancel();  // else how it ended is on its way
     push.RemoveHold();
     newer.join();
     lock.lock();
     while (!ended_) link_changed_.wait(lock);
     return *std::exchange(ended_, std::nullopt);
   }
+
+  // Whether the learner wants nothing more, or has all that this actor leaves with. With the lock held.
+  bool done() const { return !writing_ && (end_ || (closing_ && !kept_.next() && farewell_.empty())); }
 
   // One message at a time is under way; whoever has made the next one, or seen the last one off, sends on.
   void send_next() {
@@ -450,7 +455,10 @@ class Client final : public RemoteLearner {
     {
       const std::lock_guard lock(mutex_);
       if (!push_ || broken_ || writing_) return;
-      if (kept_.next()) {
+      if (end_) {
+        link_changed_.notify_all();
+        return;
+      } else if (kept_.next()) {
         if (waits_for_more()) return;
         message = next_reports();
       } else if (!farewell_.empty()) {
@@ -466,7 +474,7 @@ class Client final : public RemoteLearner {
       ++starting_;
       push = push_;
     }
-    push->write(std::move(message));
+    push->write(message);
     const std::lock_guard lock(mutex_);
     if (--starting_ == 0 && !push_) link_changed_.notify_all();
   }
@@ -506,6 +514,7 @@ class Client final : public RemoteLearner {
       const std::lock_guard lock(mutex_);
       kept_.received(reply.received());
       kept_.saved(reply.saved());
+      if (reply.ended()) end_ = End::kFinished;
       if (options_.acknowledged) options_.acknowledged(reply.received());
       if (reply.received() > 0) ledger_.reached("received", reply.received());
       if (reply.saved() > saved_) ledger_.reached("saved", saved_ = reply.saved());

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gipo/core/error.h"
+#include "gipo/core/stop.h"
 #include "gipo/io/bytes.h"
 #include "gipo/io/checksum.h"
 #include "gipo/remote/agreement.h"
@@ -33,6 +34,11 @@ constexpr std::int64_t kLeases = 2;      // of an actor at a time: one that it w
 // Of a fast one as many as it works on for so long, and no more than so many.
 constexpr double kAheadSeconds = 0.02;
 constexpr std::int64_t kMostAhead = 256;
+// After the end of a run an actor that is away is waited for until so long after it was heard of last. Those that are
+// connected have so long to say that they know before the run goes on without them.
+constexpr double kAwaySeconds = 60, kKnowSeconds = 5;
+constexpr double kAnswerSeconds = 1;  // for an answer to arrive before its connection is closed
+constexpr char kEnded[] = "the run has ended";
 
 // "ipv4:10.0.0.5:41234" -> "10.0.0.5"
 std::string address_of(const std::string& peer) {
@@ -96,7 +102,10 @@ RemoteServer::RemoteServer(const Plan& plan, const ListenOptions& options)
   address_ = HostPort{address.host, static_cast<std::uint16_t>(port)}.text();
 }
 
-RemoteServer::~RemoteServer() { end(false); }
+RemoteServer::~RemoteServer() {
+  if (!finished_) end(false);
+  shut();
+}
 
 std::int64_t RemoteServer::lead() const { return kLeases * block_ * static_cast<std::int64_t>(plan_.actors); }
 
@@ -111,6 +120,7 @@ void RemoteServer::begin(const Setup& setup) {
 void RemoteServer::listen() {
   const Lock lock(mutex_);
   listening_ = true;
+  listening_since_ = seconds_now();
   leaser_ = std::thread([this] { lease(); });
   news_.push_back(fmt::format("listening on {} for {} actors", address_, plan_.actors));
 }
@@ -158,18 +168,68 @@ void RemoteServer::hold() {
 void RemoteServer::end(bool finished) {
   hold();
   {
+    Lock lock(mutex_);
+    finished_ = finished;
+    if (finished) {
+      say_ended();
+      changed_.wait_for(lock, std::chrono::duration<double>(kKnowSeconds), [&] { return !connected(); });
+    }
+    setup_.reset();
+  }
+  if (!finished) shut();
+}
+
+// What was said last is lost where a connection is closed too soon: actors say that they know. With the lock held.
+void RemoteServer::say_ended() {
+  const double now = seconds_now();
+  for (std::size_t i = 0; i < sessions_.size(); ++i) {
+    const SessionPointer& session = sessions_[i];
+    if (session && session->left) continue;
+    // The actor of a place that had one before the learner was started again may be on its way back.
+    const std::string& name = session ? session->name : (*places_)[i].name;
+    const double heard = !session ? listening_since_ : session->push ? now : session->heard;
+    if (name.empty() || now > heard + kAwaySeconds) continue;
+    untold_[name] = heard + kAwaySeconds;
+    if (!session || !session->push) {
+      warnings_.push_back(
+          fmt::format("actor {} (place {}) is away: waiting up to {:.0f} s to tell it of the end; Ctrl-C ends the wait",
+                      name, i, untold_[name] - now));
+      continue;
+    }
+    session->news = true;
+    session->push->discard();
+    send(*session);
+  }
+}
+
+bool RemoteServer::connected() const {
+  return std::ranges::any_of(sessions_, [](const SessionPointer& s) { return s && s->push; });
+}
+
+void RemoteServer::see_off(const Stop& stop) {
+  Lock lock(mutex_);
+  while (finished_ && !stop.requested()) {
+    const double now = seconds_now();
+    const bool awaited = std::ranges::any_of(untold_, [&](const auto& actor) { return now < actor.second; });
+    if (!awaited && now > answered_ + kAnswerSeconds) break;
+    changed_.wait_for(lock, std::chrono::milliseconds(50));
+  }
+  for (const auto& [name, until] : untold_) news_.push_back(fmt::format("actor {} was not told of the end", name));
+  untold_.clear();
+}
+
+void RemoteServer::shut() {
+  {
     const Lock lock(mutex_);
     for (const SessionPointer& session : sessions_) {
       if (!session || !session->push) continue;
-      session->push->end(finished ? grpc::Status(grpc::OUT_OF_RANGE, "the run has ended")
-                                  : grpc::Status(grpc::UNAVAILABLE, "the learner stops"));
+      session->push->end(finished_ ? grpc::Status(grpc::OUT_OF_RANGE, kEnded)
+                                   : grpc::Status(grpc::UNAVAILABLE, "the learner stops"));
       if (session->weights) session->weights->end(grpc::Status::OK);
     }
   }
   if (server_) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   server_.reset();
-  const Lock lock(mutex_);
-  setup_.reset();
 }
 
 std::string RemoteServer::certified(const grpc::CallbackServerContext& context) {
@@ -213,6 +273,10 @@ grpc::Status RemoteServer::open(const grpc::CallbackServerContext& context, cons
                     version(), kProtocol, printable(request.version()), request.protocol()));
   }
   Lock lock(mutex_);
+  if (finished_) {
+    if (untold_.erase(name) > 0) answered_ = seconds_now();
+    return {grpc::OUT_OF_RANGE, kEnded};
+  }
   if (!listening_) return {grpc::UNAVAILABLE, "the learner is about to begin or to end"};
   reply.set_run(places_->run());
   reply.set_name(plan_.name);
@@ -282,7 +346,7 @@ grpc::Status RemoteServer::take_place(const wire::OpenRequest& request, const st
   session->name = name;
   session->from = from;
   session->incarnation = incarnation;
-  session->opened = session->budget_at = session->paced_at = now;
+  session->opened = session->heard = session->budget_at = session->paced_at = now;
   session->budget = 1e6 * options_.most_megabytes_per_second;
   // What it kept it may report beside what it will be leased. More than it could have kept is not believed.
   const std::int64_t most_kept = std::max<std::int64_t>(lead(), static_cast<std::int64_t>(plan_.capacity));
@@ -292,6 +356,7 @@ grpc::Status RemoteServer::take_place(const wire::OpenRequest& request, const st
   // From here on nothing is taken of the session before. Without our lock: the trainer asks things here while it holds
   // the intake.
   sessions_[*place] = session;
+  ++busy_;
   lock.unlock();
   {
     const auto held = setup_->intake.hold();
@@ -300,6 +365,8 @@ grpc::Status RemoteServer::take_place(const wire::OpenRequest& request, const st
     }
   }
   lock.lock();
+  --busy_;
+  changed_.notify_all();
   if (!before && goes_on) session->saved = session->received;  // the learner was started again: all it has is saved
   session->key = random_key();                                 // its streams may come
   reply.set_key(session->key);
@@ -338,8 +405,8 @@ grpc::Status RemoteServer::find_session(const grpc::CallbackServerContext& conte
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* RemoteServer::Push(grpc::CallbackServerContext* context) {
   SessionPointer session;
-  if (const grpc::Status status = find_session(*context, session); !status.ok()) return new PushStream(status);
   const Lock lock(mutex_);
+  if (const grpc::Status status = find_session(*context, session); !status.ok()) return new PushStream(status);
   if (session->push) return new PushStream(grpc::Status(grpc::ALREADY_EXISTS, "this session has a stream"));
   auto* stream = new PushStream(*this, session);
   attach(session, stream);
@@ -355,11 +422,14 @@ void RemoteServer::attach(const SessionPointer& session, PushStream* stream) {
 }
 
 // An actor that is gone has its lease ended for it, so that others may take those steps.
-void RemoteServer::detach(const SessionPointer& session, PushStream* stream) {
+void RemoteServer::detach(const SessionPointer& session, PushStream* stream, bool lost) {
   const Lock lock(mutex_);
   if (session->push != stream) return;
   session->push = nullptr;
   session->gone = true;  // its place is free
+  session->left = !lost;
+  session->heard = seconds_now();
+  if (!lost && sessions_[session->place] == session) untold_.erase(session->name);
   session->grants.clear();
   if (setup_ && !ending_) setup_->pacer.end(session->outstanding, 0);
   session->outstanding = 0;
@@ -373,7 +443,7 @@ grpc::Status RemoteServer::take(const SessionPointer& session, grpc::ByteBuffer&
   {
     const Lock lock(mutex_);
     if (ending_) {
-      pause = kNever;
+      pause = finished_ ? 0 : kNever;
       return grpc::Status::OK;
     }
     if (sessions_[session->place] != session) return {grpc::ABORTED, "replaced"};
@@ -522,6 +592,7 @@ void RemoteServer::send(RemoteSession& session) {
   wire::PushReply reply;
   reply.set_received(session.received);
   reply.set_saved(session.saved);
+  reply.set_ended(finished_);
   session.news = false;
   if (!session.grants.empty()) {
     reply.set_env_steps(session.grants.front().env_steps);
@@ -644,9 +715,14 @@ std::shared_ptr<const EncodedWeights> RemoteServer::newest_weights() {
 grpc::ServerWriteReactor<grpc::ByteBuffer>* RemoteServer::Weights(grpc::CallbackServerContext* context,
                                                                   const grpc::ByteBuffer*) {
   SessionPointer session;
+  Lock lock(mutex_);
   if (const grpc::Status status = find_session(*context, session); !status.ok()) return new WeightStream(status);
+  ++busy_;
+  lock.unlock();
   const std::shared_ptr<const EncodedWeights> weights = newest_weights();
-  const Lock lock(mutex_);
+  lock.lock();
+  --busy_;
+  changed_.notify_all();
   if (session->weights) return new WeightStream(grpc::Status(grpc::ALREADY_EXISTS, "this session has a stream"));
   session->weights = new WeightStream(*this, session);
   session->weights->offer(weights);

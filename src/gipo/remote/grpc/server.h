@@ -49,6 +49,8 @@ struct RemoteSession {
   bool news = false;         // beside them
   bool failed = false;       // as it said itself
   bool gone = false;         // its stream has ended
+  bool left = false;         // and not because the connection was lost: it does not come back
+  double heard = 0;          // when it last was, where it has no stream
   bool busy = false;         // a report of it is being taken
   std::uint64_t reports = 0, bytes = 0, repeated = 0;
   std::map<std::string, bool> faults;  // names it has used: a bounded number
@@ -86,6 +88,7 @@ class RemoteServer final : public Listener, public RemoteService {
   std::vector<std::string> take_warnings() override;
   void hold() override;
   void end(bool finished) override;
+  void see_off(const Stop& stop) override;
 
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext*, const wire::OpenRequest*, wire::OpenReply*) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override;
@@ -117,7 +120,10 @@ class RemoteServer final : public Listener, public RemoteService {
   void count(const SessionPointer& session, const ActorReport& report, std::size_t bytes, bool is_new);
   double pause_for(RemoteSession& session, std::size_t bytes);
   void attach(const SessionPointer& session, PushStream* stream);
-  void detach(const SessionPointer& session, PushStream* stream);
+  void detach(const SessionPointer& session, PushStream* stream, bool lost);
+  bool connected() const;  // any of them
+  void say_ended();
+  void shut();
   void send(RemoteSession& session);  // what there is to say, where a stream is free
   grpc::Status refused(const std::string& who, grpc::StatusCode code, const std::string& why);
   void lease();
@@ -145,8 +151,10 @@ class RemoteServer final : public Listener, public RemoteService {
   std::optional<Places> places_;
   std::vector<SessionPointer> sessions_;  // [places]
   std::vector<std::int64_t> next_episode_;
-  bool listening_ = false, ending_ = false;
-  int busy_ = 0;  // messages that are being taken
+  bool listening_ = false, ending_ = false, finished_ = false;
+  int busy_ = 0;  // calls and messages that use the setup
+  double listening_since_ = 0, answered_ = 0;
+  std::map<std::string, double> untold_;  // who is to hear that the run has ended, and until when it is waited for
   std::size_t turn_ = 0;
   std::uint64_t refusals_ = 0, refusals_told_ = 0;
   std::vector<std::string> news_, warnings_;

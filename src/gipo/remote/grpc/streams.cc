@@ -23,7 +23,7 @@ void PushStream::OnReadDone(bool ok) {
   if (!server_) return;
   if (!ok) {
     const RemoteServer::Lock lock(server_->mutex_);
-    return end(grpc::Status::OK);
+    return end(grpc::Status::OK);  // the actor has ended its half, or is gone
   }
   double pause = 0;
   const grpc::Status status = server_->take(session_, request_, pause);
@@ -34,7 +34,10 @@ void PushStream::OnReadDone(bool ok) {
   }
   const RemoteServer::Lock lock(server_->mutex_);
   if (ending_) return end(status_);
-  if (pause == RemoteServer::kNever) return;  // the server ends the stream once it knows how the run has ended
+  if (pause == RemoteServer::kNever && !server_->finished_) {  // until the server knows how the run has ended
+    held_ = true;
+    return;
+  }
   if (pause <= 0) return StartRead(&request_);
   paused_ = true;
   alarm_.Set(std::chrono::system_clock::now() + std::chrono::microseconds(static_cast<std::int64_t>(1e6 * pause)),
@@ -46,6 +49,10 @@ void PushStream::read_on() {
   paused_ = false;
   if (ending_) return end(status_);
   StartRead(&request_);
+}
+
+void PushStream::discard() {
+  if (std::exchange(held_, false) && !ending_) StartRead(&request_);
 }
 
 void PushStream::write(const wire::PushReply& reply) {
@@ -77,11 +84,12 @@ void PushStream::end(const grpc::Status& status) {
 void PushStream::OnCancel() {
   if (!server_) return;
   const RemoteServer::Lock lock(server_->mutex_);
+  lost_ = true;
   end(grpc::Status::CANCELLED);
 }
 
 void PushStream::OnDone() {
-  if (server_) server_->detach(session_, this);
+  if (server_) server_->detach(session_, this, lost_);
   delete this;
 }
 

@@ -23,6 +23,7 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   bool free() const { return !writing_ && !ending_ && !over_; }
   void write(const wire::PushReply& reply);
   void end(const grpc::Status& status);  // once what is being written is
+  void discard();                        // reads on, where a message was the last to be taken
 
  private:
   void read_on();
@@ -32,7 +33,7 @@ class PushStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   grpc::ByteBuffer request_, reply_;
   grpc::Alarm alarm_;
   grpc::Status status_;
-  bool writing_ = false, paused_ = false, ending_ = false, over_ = false;
+  bool writing_ = false, paused_ = false, held_ = false, lost_ = false, ending_ = false, over_ = false;
 };
 
 // One call of Weights.
