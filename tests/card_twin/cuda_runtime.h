@@ -20,6 +20,12 @@ struct dim3 {
   dim3() = default;
   explicit dim3(unsigned size) : x(size) {}
 };
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -53,15 +59,25 @@ inline constexpr TwinIndex<&card_twin::Place::blocks> gridDim{};
 inline void __syncthreads() { card_twin::wait_in_block(); }
 inline void __syncwarp() { card_twin::wait_in_warp(); }
 inline void __threadfence() {}
+namespace card_twin {
+template <class T>
+T value_of_lane(T value, unsigned lane) {
+  auto* const room = static_cast<T*>(warp_room());
+  room[threadIdx.x % 32] = value;
+  wait_in_warp();
+  const T found = room[lane];
+  wait_in_warp();
+  return found;
+}
+}  // namespace card_twin
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int step) {
-  auto* const room = static_cast<T*>(card_twin::warp_room());
-  const unsigned lane = threadIdx.x % 32;
-  room[lane] = value;
-  card_twin::wait_in_warp();
-  const T found = room[lane ^ static_cast<unsigned>(step)];
-  card_twin::wait_in_warp();
-  return found;
+  return card_twin::value_of_lane(value, threadIdx.x % 32 ^ static_cast<unsigned>(step));
+}
+template <class T>
+T __shfl_down_sync(unsigned, T value, int step) {
+  const unsigned lane = threadIdx.x % 32, from = lane + static_cast<unsigned>(step);
+  return card_twin::value_of_lane(value, from < 32 ? from : lane);
 }
 template <class T>
 T atomicAdd(T* place, T value) {

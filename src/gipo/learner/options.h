@@ -24,7 +24,8 @@ inline constexpr auto kWords<Published> = std::to_array<Word<Published>>({{Publi
                                                                           {Published::kAverage, "average"}});
 
 template <>
-inline constexpr auto kWords<ProductKind> = std::to_array<Word<ProductKind>>({{ProductKind::kTf32x3, "tf32x3"},
+inline constexpr auto kWords<ProductKind> = std::to_array<Word<ProductKind>>({{ProductKind::kBf16x3, "bf16x3"},
+                                                                              {ProductKind::kTf32x3, "tf32x3"},
                                                                               {ProductKind::kTf32, "tf32"},
                                                                               {ProductKind::kFloat, "float"}});
 

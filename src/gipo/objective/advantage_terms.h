@@ -15,17 +15,34 @@ struct AdvantageTerm {
   T advantage, target;
 };
 
+// How far the target of a step is above its value: add + keep * (the same of the step after), which is zero behind the
+// end of a segment. Both recursions below are of this form, so that one can also go over many steps at once.
+template <class T>
+struct Excess {
+  T add, keep;
+};
+// Of two neighbours, or of two rows of neighbours, as one. Where nothing is kept, nothing later counts, not even NaN.
+template <class T>
+GIPO_HD inline Excess<T> joined(const Excess<T>& one, const Excess<T>& after) {
+  return {one.keep == 0 ? one.add : one.add + one.keep * after.add, one.keep == 0 ? T(0) : one.keep * after.keep};
+}
+
 // Generalised advantage estimation. Of the step after: V(s_{t+1}), zero after a termination, and its advantage.
 template <class T>
 struct GaeNext {
   T value, advantage = 0;
 };
 
+template <class T>
+GIPO_HD inline Excess<T> gae_excess(T reward, T value, T next_value, T gamma, T lambda) {
+  return {reward + gamma * next_value - value, gamma * lambda};
+}
+
 // Moves `next` on to this step.
 template <class T>
 GIPO_HD inline AdvantageTerm<T> gae_step(T reward, T value, T gamma, T lambda, GaeNext<T>& next) {
-  const T delta = reward + gamma * next.value - value;
-  next.advantage = delta + gamma * lambda * next.advantage;
+  const Excess<T> excess = gae_excess(reward, value, next.value, gamma, lambda);
+  next.advantage = excess.add + excess.keep * next.advantage;
   next.value = value;
   return {next.advantage, next.advantage + value};
 }
@@ -53,11 +70,21 @@ GIPO_HD inline VtraceWeights<T> vtrace_weights(T log_ratio, const VtraceLimits<T
 }
 
 template <class T>
+GIPO_HD inline Excess<T> vtrace_excess(T reward, T value, T next_value, const VtraceWeights<T>& weights,
+                                       const VtraceLimits<T>& limits) {
+  return {weights.rho * (reward + limits.gamma * next_value - value), limits.gamma * weights.trace};
+}
+template <class T>
+GIPO_HD inline T vtrace_advantage(T reward, T value, T next_target, const VtraceLimits<T>& limits) {
+  return reward + limits.gamma * next_target - value;
+}
+
+template <class T>
 GIPO_HD inline AdvantageTerm<T> vtrace_step(T reward, T value, const VtraceWeights<T>& weights,
                                             const VtraceLimits<T>& limits, VtraceNext<T>& next) {
-  const T delta = weights.rho * (reward + limits.gamma * next.value - value);
-  const T advantage = reward + limits.gamma * next.target - value;
-  const T target = value + delta + limits.gamma * weights.trace * (next.target - next.value);
+  const Excess<T> excess = vtrace_excess(reward, value, next.value, weights, limits);
+  const T advantage = vtrace_advantage(reward, value, next.target, limits);
+  const T target = value + excess.add + excess.keep * (next.target - next.value);
   next = {value, target};
   return {advantage, target};
 }

@@ -27,7 +27,6 @@ CardUpdate::CardUpdate(const LearnerSetup& setup, std::size_t policy_size, std::
     for (auto* v : {&trust, &importance_}) *v = CardArray<float>(m);
   }
   bound_ = CardArray<float>(1);
-  losses_ = CardArray<double>(static_cast<std::size_t>(row_blocks(n_)));
   powers_ = CardArray<double>(5);
   figures_ = CardArray<Figures>(1);
   constants_ = CardArray<StepConstants>(1);
@@ -41,6 +40,9 @@ CardUpdate::CardUpdate(const LearnerSetup& setup, std::size_t policy_size, std::
     output += std::max(choices, 1);
     extra += choices == 0;
   }
+  rows_per_block_ =
+      rows_per_block(static_cast<int>(std::ranges::count_if(heads, [](auto& h) { return h.choices > 0; })));
+  losses_ = CardArray<double>(static_cast<std::size_t>(row_blocks(n_, rows_per_block_)));
   heads_ = CardArray<Head>(dims);
   check(cudaMemcpy(heads_.data(), heads.data(), dims * sizeof(Head), cudaMemcpyHostToDevice), "a copy");
 
@@ -56,7 +58,8 @@ CardUpdate::CardUpdate(const LearnerSetup& setup, std::size_t policy_size, std::
   prepare_loss();
   pieces_ = CardArray<double>(kPieceSums * n);
   d_outputs_ = CardArray<float>(n * distribution.outputs());
-  d_log_std_ = CardArray<float>(static_cast<std::size_t>(row_blocks(n_)) * distribution.extra_parameters());
+  d_log_std_ =
+      CardArray<float>(static_cast<std::size_t>(row_blocks(n_, rows_per_block_)) * distribution.extra_parameters());
   networks_ =
       (setup.learner.backend == "torch" ? make_torch_networks : make_mlp_networks)(setup_, network_places(), stream_);
   make_gradient_blocks();
@@ -80,11 +83,15 @@ void CardUpdate::make_gradient_blocks() {
   const auto extras = static_cast<int>(setup_.model.distribution.extra_parameters());
   if (extras > 0) {
     parts.push_back({d_log_std_.data(), static_cast<std::size_t>(extras), static_cast<int>(policy_size_) - extras,
-                     extras, row_blocks(n_), false});
+                     extras, row_blocks(n_, rows_per_block_), false});
   }
   parts.insert(parts.end(), critic.begin(), critic.end());
   std::vector<GradientBlock> blocks;
   for (const GradientPart& part : parts) {
+    if (part.whole.squares) {
+      whole_[part.critic ? 1 : 0].push_back(part.whole);
+      continue;
+    }
     const int size = part.splits >= kManySplits ? kWideSumsPerBlock : kSumsPerBlock;
     for (int begin = 0; begin < part.count; begin += size) {
       blocks.push_back({part, begin, std::min(size, part.count - begin)});
@@ -155,6 +162,7 @@ LossOptions CardUpdate::loss_options(Kind kind) const {
   o.extras = static_cast<int>(distribution.extra_parameters());
   o.mask_size = static_cast<int>(distribution.mask_size());
   o.ratios = static_cast<int>(ratios_per_action(setup_.surrogate, distribution.dims()));
+  o.rows_per_block = rows_per_block_;
   o.centred = surrogate_.centred();
   o.proximal = l.proximal_coef > 0;
   o.normalise = v.normalise;
@@ -183,6 +191,9 @@ StepArrays CardUpdate::step_arrays(Kind kind, const Staging& staging) const {
   a.blocks = blocks_.data() + (policy ? 0 : policy_blocks_);
   a.block_count = block_count_ - (policy ? 0 : policy_blocks_);
   a.squares = squares_.data();
+  for (const int network : {0, 1}) {
+    if (network == 1 || policy) std::ranges::copy(whole_[network], a.whole[network]);
+  }
   a.finished = finished_.data();
   a.gradient = gradient.data();
   a.parameters = parameters.data();
@@ -191,7 +202,7 @@ StepArrays CardUpdate::step_arrays(Kind kind, const Staging& staging) const {
   a.average = average_policy.data();
   a.figures = figures_.data();
   a.losses = losses_.data();
-  a.loss_count = kind == Kind::kValuesAlone ? 0 : row_blocks(n_);
+  a.loss_count = kind == Kind::kValuesAlone ? 0 : row_blocks(n_, rows_per_block_);
   a.powers = powers_.data();
   a.state = state.data();
   a.constants = constants_.data();

@@ -43,6 +43,7 @@ class CardUpdate {
   Surrogate surrogate_;
   std::size_t policy_size_, critic_base_, size_;
   int n_;  // of a batch
+  int rows_per_block_ = 0;
   cudaStream_t stream_;
 
   CardArray<Head> heads_;
@@ -59,6 +60,7 @@ class CardUpdate {
   CardArray<double> sums_;
   std::unique_ptr<CardNetworks> networks_;
   CardArray<GradientBlock> blocks_;
+  std::vector<SquaresOfGradient> whole_[2];
   int policy_blocks_ = 0, block_count_ = 0;
   CardArray<double> squares_;
   std::map<std::tuple<Kind, int, std::size_t>, std::function<void()>> updates_;  // by what, buffer, shape of the batch

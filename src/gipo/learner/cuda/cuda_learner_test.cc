@@ -105,7 +105,7 @@ struct Largest {
       if (!(value <= most)) most = value, where = label;
     }
   };
-  Found norm[3], entry[3], own_norm, own_entry;  // by kind; of the CPU's floats against doubles
+  Found norm[4], entry[4], own_norm, own_entry;  // by kind; of the CPU's floats against doubles
 
   void check(const LearnerSetup& setup, const std::string& label, int updates = 30, double of_tf32 = 1e-2) {
     if (kTwin) updates = 1;
@@ -114,9 +114,12 @@ struct Largest {
     own_norm.take(own.norm, label);
     own_entry.take(own.entry, label);
     for (const auto& [kind, word] : kWords<ProductKind>) {
-      if (kTwin && kind != ProductKind::kTf32x3) continue;
+      if (kTwin && kind != ProductKind::kTf32x3 && kind != ProductKind::kBf16x3) continue;
       const Differences d = differences(setup, "cuda", "cpu64", kind, updates);
-      const double bound = steps ? 0.5 : kind == ProductKind::kTf32 ? of_tf32 : 1e-5 + 4 * own.norm;
+      const double bound = steps                          ? 0.5
+                           : kind == ProductKind::kTf32   ? of_tf32
+                           : kind == ProductKind::kBf16x3 ? 1e-3
+                                                          : 1e-5 + 4 * own.norm;
       EXPECT_LT(d.norm, bound) << label << ", " << word;
       norm[static_cast<int>(kind)].take(d.norm, label);
       entry[static_cast<int>(kind)].take(d.entry, label);

@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(kSmallThreads) inference_kernel(const __grid_c
 template <class F>
 void with_kernel(ProductKind kind, F&& f) {
   switch (kind) {
+    case ProductKind::kBf16x3:  // which gains nothing here
     case ProductKind::kTf32x3:
       return f(inference_kernel<ProductKind::kTf32x3>);
     case ProductKind::kTf32:

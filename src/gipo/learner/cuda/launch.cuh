@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "gipo/learner/cuda/memory.h"
+#include "gipo/learner/cuda/ptx.cuh"
 
 namespace gipo::cuda {
 
@@ -31,6 +32,19 @@ template <class... Parameters>
 void launch(void (*kernel)(Parameters...), int blocks, int threads, std::size_t shared, cudaStream_t stream,
             const char* what, const Parameters&... arguments) {
   launch_as(LaunchKind::kPlain, kernel, blocks, threads, shared, stream, what, arguments...);
+}
+
+// The work of a kernel that begins early, twice: first with whatever there is, which brings its code to the multiprocessor
+// while it has to wait anyway. What it writes nobody may read before, and it may not read what it writes.
+template <class Work>
+__device__ inline void rehearse_and_run(Work&& work) {
+  let_next_launch_begin();
+#pragma unroll 1
+  for (int time = 0; time < 2; ++time) {
+    if (time == 1) wait_for_launch_before();
+    work();
+    __syncthreads();
+  }
 }
 
 // One of the few entries of an array among a kernel's parameters: the one that this block belongs to. Chosen with places

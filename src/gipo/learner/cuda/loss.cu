@@ -13,15 +13,43 @@ constexpr int kRowThreads = 256, kRowWarps = kRowThreads / 32;
 constexpr int kStretchThreads = 128, kStretchWarps = kStretchThreads / 32, kChunk = 128, kStoredPiece = 64;
 constexpr int kBoundThreads = 1024;
 
-// One warp for each row: its distribution, log-probs and ratios.
+// f(row, dimension) for the rows of a block, by a warp for each with choices, by a thread for each other.
+template <class Choices, class Gaussian>
+__device__ void each_head(const LossArrays& a, const LossOptions& o, int first, int end, Choices&& choices,
+                          Gaussian&& gaussian) {
+  const int items = (end - first) * o.dims;
+  for (int i = threadIdx.x / 32; i < items; i += kRowWarps) {
+    if (a.heads[i % o.dims].choices > 0) choices(first + i / o.dims, i % o.dims);
+  }
+  if (o.extras == 0) return;
+  for (int i = threadIdx.x; i < items; i += kRowThreads) {
+    if (a.heads[i % o.dims].choices == 0) gaussian(first + i / o.dims, i % o.dims);
+  }
+}
+__device__ RowOutputs outputs_of(const LossArrays& a, const LossOptions& o, int row) {
+  const std::size_t begin = static_cast<std::size_t>(row) * o.outputs;
+  return row_outputs(a, o, row, a.outputs + begin, a.average_outputs ? a.average_outputs + begin : nullptr);
+}
+
+// rows_per_block rows to a block: their distributions, log-probs and ratios.
 __global__ void __launch_bounds__(kRowThreads)
     evaluate_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o) {
-  let_next_launch_begin();
-  wait_for_launch_before();
-  const int row = blockIdx.x * kRowWarps + threadIdx.x / 32;
-  if (row >= o.n) return;
-  const std::size_t begin = static_cast<std::size_t>(row) * o.outputs;
-  evaluate_row(a, o, row, a.outputs + begin, a.average_outputs ? a.average_outputs + begin : nullptr);
+  auto* const terms = shared_memory<HeadTerms>();  // [rows_per_block, dims]
+  rehearse_and_run([&] {
+    const int first = blockIdx.x * o.rows_per_block, end = min(first + o.rows_per_block, o.n);
+    each_head(
+        a, o, first, end,
+        [&](int row, int d) {
+          const HeadTerms found = evaluate_head<32>(a, o, row, d, outputs_of(a, o, row));
+          if (threadIdx.x % 32 == 0) terms[(row - first) * o.dims + d] = found;
+        },
+        [&](int row, int d) {
+          terms[(row - first) * o.dims + d] = evaluate_head<1>(a, o, row, d, outputs_of(a, o, row));
+        });
+    __syncthreads();
+    const int row = first + static_cast<int>(threadIdx.x);
+    if (row < end) combine_heads(a, o, row, true, [&](int d) { return terms[(row - first) * o.dims + d]; });
+  });
 }
 
 // What the pieces of a batch are summed up separately for: BatchSums, and then these.
@@ -37,76 +65,79 @@ __device__ int pieces_of(const LossArrays& a, const LossOptions& o) {
 __global__ void __launch_bounds__(kStretchThreads)
     advantage_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o) {
   __shared__ float room[kStretchWarps][6][kChunk];
-  let_next_launch_begin();
-  wait_for_launch_before();
-  if (blockIdx.x == gridDim.x - 1) {
-    if (threadIdx.x < 5) a.powers[threadIdx.x] = step_power(o, *a.state, threadIdx.x);
-    return;
-  }
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, piece = blockIdx.x * kStretchWarps + warp;
-  if (piece >= pieces_of(a, o)) return;
-  float(&mine)[6][kChunk] = room[warp];
-  const Steps steps{mine[0], mine[1], mine[2], mine[3], mine[4], mine[5]};
-  double sums[kAllSums] = {};
-  float largest = 0;
-  const auto go_through = [&](const CardStretch& s, auto&& chunk) {
-    for (int end = s.length; end > 0; end -= kChunk) {
-      const int begin = max(0, end - kChunk), first = s.begin + begin;
-      chunk(first, end - begin);
-      __syncwarp();
-      for (int i = lane; i < end - begin; i += 32) {
-        const float advantage = steps.advantage[i], target = steps.target[i], value = mine[1][i];
-        a.advantage[first + i] = advantage;
-        a.target[first + i] = target;
-        a.d_value[first + i] = o.value_scale * (value - target);
-        BatchSums sample = {};
-        add_figures(a, o, first + i, advantage, target, value, sample);
-        for (int k = 0; k < batch_sums::kCount; ++k) sums[k] += sample[k];
-        sums[kAdvantageSquares] += static_cast<double>(advantage) * static_cast<double>(advantage);
-        sums[kTargetSquares] += static_cast<double>(target) * static_cast<double>(target);
-        largest = larger_of(largest, std::fabs(advantage));
-      }
-      __syncwarp();
+  rehearse_and_run([&] {
+    if (blockIdx.x == gridDim.x - 1) {
+      if (threadIdx.x < 5) a.powers[threadIdx.x] = step_power(o, *a.state, threadIdx.x);
+      return;
     }
-  };
-  if (o.advantages == Advantages::kStored) {
-    const int begin = piece * kStoredPiece;
-    go_through({begin, min(kStoredPiece, o.n - begin), 0}, [&](int first, int count) {
-      for (int i = lane; i < count; i += 32) {
-        mine[1][i] = a.values[first + i];
-        mine[4][i] = a.stored_advantage[first + i];
-        mine[5][i] = a.stored_target[first + i];
-      }
-    });
-  } else {
-    const CardStretch s = a.stretches[piece];
-    const float after = s.terminated ? 0.0f : a.values[o.n + piece];
-    const auto by = [&](auto next) {
-      go_through(s, [&](int first, int count) {
-        for (int i = lane; i < count; i += 32) {
-          mine[0][i] = a.reward[first + i];
-          mine[1][i] = a.values[first + i];
-          if (o.advantages == Advantages::kGae) continue;
-          const VtraceWeights<float> weights = vtrace_weights(a.joint[first + i], o.limits);
-          mine[2][i] = weights.rho;
-          mine[3][i] = weights.trace;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, piece = blockIdx.x * kStretchWarps + warp;
+    // What a piece is, is read before it is known whether there is one: the arrays are that long.
+    const bool stored = o.advantages == Advantages::kStored, in_batch = piece < o.n;
+    const CardStretch s = stored || !in_batch ? CardStretch{} : a.stretches[piece];
+    const float value_after = stored || !in_batch ? 0.0f : a.values[o.n + piece];
+    if (piece >= pieces_of(a, o)) return;
+    float(&mine)[6][kChunk] = room[warp];
+    const Steps steps{mine[0], mine[1], mine[2], mine[3], mine[4], mine[5]};
+    double sums[kAllSums] = {};
+    float largest = 0;
+    const auto go_through = [&](const CardStretch& s, auto&& chunk) {
+      for (int end = s.length; end > 0; end -= kChunk) {
+        const int begin = max(0, end - kChunk), first = s.begin + begin;
+        chunk(first, end - begin);
+        __syncwarp();
+        for (int i = lane; i < end - begin; i += 32) {
+          const float advantage = steps.advantage[i], target = steps.target[i], value = mine[1][i];
+          a.advantage[first + i] = advantage;
+          a.target[first + i] = target;
+          a.d_value[first + i] = o.value_scale * (value - target);
+          BatchSums sample = {};
+          add_figures(a, o, first + i, advantage, target, value, sample);
+          for (int k = 0; k < batch_sums::kCount; ++k) sums[k] += sample[k];
+          sums[kAdvantageSquares] += static_cast<double>(advantage) * static_cast<double>(advantage);
+          sums[kTargetSquares] += static_cast<double>(target) * static_cast<double>(target);
+          largest = larger_of(largest, std::fabs(advantage));
         }
         __syncwarp();
-        if (lane == 0) recursion(o, 0, count, steps, next);
-      });
+      }
     };
-    if (o.advantages == Advantages::kGae) {
-      by(GaeNext<float>{after});
+    if (stored) {
+      const int begin = piece * kStoredPiece;
+      go_through({begin, min(kStoredPiece, o.n - begin), 0}, [&](int first, int count) {
+        for (int i = lane; i < count; i += 32) {
+          mine[1][i] = a.values[first + i];
+          mine[4][i] = a.stored_advantage[first + i];
+          mine[5][i] = a.stored_target[first + i];
+        }
+      });
     } else {
-      by(VtraceNext<float>{after, after});
+      const float after = s.terminated ? 0.0f : value_after;
+      const auto by = [&](auto next) {
+        go_through(s, [&](int first, int count) {
+          for (int i = lane; i < count; i += 32) {
+            mine[0][i] = a.reward[first + i];
+            mine[1][i] = a.values[first + i];
+            if (o.advantages == Advantages::kGae) continue;
+            const VtraceWeights<float> weights = vtrace_weights(a.joint[first + i], o.limits);
+            mine[2][i] = weights.rho;
+            mine[3][i] = weights.trace;
+          }
+          __syncwarp();
+          if (lane == 0) recursion(o, 0, count, steps, next);
+        });
+      };
+      if (o.advantages == Advantages::kGae) {
+        by(GaeNext<float>{after});
+      } else {
+        by(VtraceNext<float>{after, after});
+      }
     }
-  }
-  sums[kLargest] = warp_max(largest);
+    sums[kLargest] = warp_max(largest);
 #pragma unroll
-  for (int k = 0; k < kAllSums; ++k) {
-    const double sum = k == kLargest ? sums[k] : warp_sum(sums[k]);
-    if (lane == 0) a.pieces[static_cast<std::size_t>(k) * o.n + piece] = sum;
-  }
+    for (int k = 0; k < kAllSums; ++k) {
+      const double sum = k == kLargest ? sums[k] : warp_sum(sums[k]);
+      if (lane == 0) a.pieces[static_cast<std::size_t>(k) * o.n + piece] = sum;
+    }
+  });
 }
 
 __global__ void __launch_bounds__(kBoundThreads)
@@ -116,59 +147,96 @@ __global__ void __launch_bounds__(kBoundThreads)
   if (threadIdx.x == 0) *a.bound = bound;
 }
 
-// kRowsPerBlock rows to a block, a warp for each: multipliers, derivatives by the outputs and by the log standard
-// deviations. The last block computes the figures of the batch.
-__global__ void __launch_bounds__(kRowThreads)
-    output_gradient_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o) {
-  __shared__ double room[kRowWarps * batch_sums::kCount];
-  auto* const d_log_std = shared_memory<float>();  // [kRowsPerBlock, extras]
-  let_next_launch_begin();
-  wait_for_launch_before();
+// Of all pieces of the batch, by a block: f(which, value) for each of the sums.
+template <int kCount, class F>
+__device__ void each_piece(const LossArrays& a, const LossOptions& o, const int (&which)[kCount], F&& f) {
   const int pieces = pieces_of(a, o);
-  const auto piece_sum = [&](int which) {
-    double sum = 0;
-    for (int i = threadIdx.x; i < pieces; i += kRowThreads) sum += a.pieces[static_cast<std::size_t>(which) * o.n + i];
-    return sum;
-  };
-  float largest = 0;
   for (int i = threadIdx.x; i < pieces; i += kRowThreads) {
-    largest = larger_of(largest, static_cast<float>(a.pieces[static_cast<std::size_t>(kLargest) * o.n + i]));
-  }
-  double of_advantages[2] = {piece_sum(batch_sums::kAdvantage), piece_sum(kAdvantageSquares)};
-  const Moments moments = moments_of(0.0, of_advantages, largest, o.n, room);
-  if (blockIdx.x == gridDim.x - 1) {
-    BatchSums sums;
-    for (int k = 0; k < batch_sums::kCount; ++k) sums[k] = piece_sum(k);
-    block_sums(sums, room);
-    double of_targets[2] = {piece_sum(batch_sums::kTarget), piece_sum(kTargetSquares)};
-    const double squares = moments_of(0.0, of_targets, 0, o.n, room).squares;
-    if (threadIdx.x == 0) *a.figures = figures_of(o, sums, moments, squares);
-    return;
-  }
-  const double factor = o.normalise ? normalising_factor(moments.deviation, moments.largest) : 0;
-  const auto advantage_of = [&](int row) {
-    return o.normalise ? normalised(a.advantage[row], moments.mean, factor) : a.advantage[row];
-  };
-  const int first = blockIdx.x * kRowsPerBlock, end = min(first + kRowsPerBlock, o.n);
-  double losses[1] = {surrogate_losses(a, o, first, end, advantage_of, [&](double) { return *a.bound; })};
-  block_sums(losses, room);
-  if (threadIdx.x == 0) a.losses[blockIdx.x] = losses[0];
-  if (!o.gradient_due) return;
-  for (int row = first + static_cast<int>(threadIdx.x) / 32; row < end; row += kRowWarps) {
-    const std::size_t begin = static_cast<std::size_t>(row) * o.outputs;
-    output_gradient_row(a, o, row, a.outputs + begin, a.average_outputs ? a.average_outputs + begin : nullptr,
-                        a.d_outputs + begin, d_log_std + (row - first) * o.extras);
-  }
-  __syncthreads();
-  for (int e = threadIdx.x; e < o.extras; e += kRowThreads) {
-    float sum = 0;
-    for (int r = 0; r < end - first; ++r) sum += d_log_std[r * o.extras + e];
-    a.d_log_std[static_cast<std::size_t>(blockIdx.x) * o.extras + e] = sum;
+    double found[kCount];
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) found[k] = a.pieces[static_cast<std::size_t>(which[k]) * o.n + i];
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) f(k, found[k]);
   }
 }
 
+// rows_per_block rows to a block: multipliers, derivatives by the outputs and by the log standard deviations. The last
+// block computes the figures of the batch.
+__global__ void __launch_bounds__(kRowThreads)
+    output_gradient_kernel(const __grid_constant__ LossArrays a, const __grid_constant__ LossOptions o) {
+  __shared__ double room[kRowWarps * kAllSums];
+  auto* const d_log_std = shared_memory<float>();  // [rows_per_block, extras]
+  rehearse_and_run([&] {
+    float largest = 0;
+    if (blockIdx.x == gridDim.x - 1) {
+      double all[kAllSums] = {};
+      int which[kAllSums];
+      for (int k = 0; k < kAllSums; ++k) which[k] = k;
+      each_piece(a, o, which, [&](int k, double value) {
+        if (k == kLargest) {
+          largest = larger_of(largest, static_cast<float>(value));
+        } else {
+          all[k] += value;
+        }
+      });
+      block_sums(all, room);
+      largest = block_max(largest, reinterpret_cast<float*>(room));
+      if (threadIdx.x != 0) return;
+      const double of_advantages[2] = {all[batch_sums::kAdvantage], all[kAdvantageSquares]},
+                   of_targets[2] = {all[batch_sums::kTarget], all[kTargetSquares]};
+      BatchSums sums;
+      for (int k = 0; k < batch_sums::kCount; ++k) sums[k] = all[k];
+      *a.figures = figures_of(o, sums, moments_of(0.0, of_advantages, largest, o.n),
+                              moments_of(0.0, of_targets, 0, o.n).squares);
+      return;
+    }
+    double mean = 0, factor = 0;
+    if (o.normalise) {
+      double of_advantages[2] = {};
+      each_piece(a, o, {batch_sums::kAdvantage, kAdvantageSquares, kLargest}, [&](int k, double value) {
+        if (k == 2) {
+          largest = larger_of(largest, static_cast<float>(value));
+        } else {
+          of_advantages[k] += value;
+        }
+      });
+      const Moments moments = moments_of(0.0, of_advantages, largest, o.n, room);
+      mean = moments.mean;
+      factor = normalising_factor(moments.deviation, moments.largest);
+    }
+    const auto advantage_of = [&](int row) {
+      return o.normalise ? normalised(a.advantage[row], mean, factor) : a.advantage[row];
+    };
+    const int first = blockIdx.x * o.rows_per_block, end = min(first + o.rows_per_block, o.n);
+    double losses[1] = {surrogate_losses(a, o, first, end, advantage_of, [&](double) { return *a.bound; })};
+    block_sums(losses, room);
+    if (threadIdx.x == 0) a.losses[blockIdx.x] = losses[0];
+    if (!o.gradient_due) return;
+    const auto head = [&](auto lanes, int row, int d) {
+      output_gradient_head<decltype(lanes)::value>(a, o, row, d, outputs_of(a, o, row),
+                                                   a.d_outputs + static_cast<std::size_t>(row) * o.outputs,
+                                                   d_log_std + (row - first) * o.extras);
+    };
+    each_head(
+        a, o, first, end, [&](int row, int d) { head(std::integral_constant<int, 32>(), row, d); },
+        [&](int row, int d) { head(std::integral_constant<int, 1>(), row, d); });
+    if (o.extras == 0) return;
+    __syncthreads();
+    for (int e = threadIdx.x; e < o.extras; e += kRowThreads) {
+      float sum = 0;
+      for (int r = 0; r < end - first; ++r) sum += d_log_std[r * o.extras + e];
+      a.d_log_std[static_cast<std::size_t>(blockIdx.x) * o.extras + e] = sum;
+    }
+  });
+}
+
 constexpr std::size_t kMostShared = 200 << 10;
-std::size_t log_std_bytes(const LossOptions& o) { return sizeof(float) * kRowsPerBlock * o.extras; }
+std::size_t log_std_bytes(const LossOptions& o) {
+  return sizeof(float) * static_cast<std::size_t>(o.rows_per_block * o.extras);
+}
+std::size_t terms_bytes(const LossOptions& o) {
+  return sizeof(HeadTerms) * static_cast<std::size_t>(o.rows_per_block * o.dims);
+}
 
 template <class Functor>
 __global__ void surrogate_kernel(Functor functor, const float4* log_ratio, const float4* advantage, float4* multiplier,
@@ -183,14 +251,15 @@ __global__ void surrogate_kernel(Functor functor, const float4* log_ratio, const
 }  // namespace
 
 void prepare_loss() {
-  check(cudaFuncSetAttribute(output_gradient_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(kMostShared)),
-        "shared memory");
+  for (auto* kernel : {evaluate_kernel, output_gradient_kernel}) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared)),
+          "shared memory");
+  }
 }
 
 void evaluate_rows(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream) {
-  launch_as(LaunchKind::kEarly, evaluate_kernel, (options.n + kRowWarps - 1) / kRowWarps, kRowThreads, 0, stream,
-            "the distributions", arrays, options);
+  launch_as(LaunchKind::kEarly, evaluate_kernel, row_blocks(options.n, options.rows_per_block), kRowThreads,
+            terms_bytes(options), stream, "the distributions", arrays, options);
 }
 
 void compute_advantages(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream) {
@@ -206,7 +275,7 @@ void compute_advantages(const LossArrays& arrays, const LossOptions& options, cu
 }
 
 void output_gradient(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream) {
-  const int blocks = options.ratios_due ? row_blocks(options.n) : 0;
+  const int blocks = options.ratios_due ? row_blocks(options.n, options.rows_per_block) : 0;
   launch_as(LaunchKind::kEarly, output_gradient_kernel, blocks + 1, kRowThreads, log_std_bytes(options), stream,
             "the derivatives by outputs", arrays, options);
 }

@@ -70,7 +70,8 @@ struct LossArrays {
 
 struct LossOptions {
   int n, dims, outputs, extras, mask_size;
-  int ratios;  // of each action
+  int ratios;          // of each action
+  int rows_per_block;  // rows_per_block() of this distribution
   bool centred, proximal, normalise;
   bool ratios_due, gradient_due;  // whether the policy's ratios are computed, and its gradient
   Advantages advantages;
@@ -81,8 +82,11 @@ struct LossOptions {
 };
 
 inline constexpr int kPieceSums = 12;
-inline constexpr int kRowsPerBlock = 8;  // of d_log_std and losses
-inline int row_blocks(int rows) { return (rows + kRowsPerBlock - 1) / kRowsPerBlock; }
+// Rows of d_log_std and losses: a warp has some choices of a row.
+inline int rows_per_block(int heads_with_choices) {
+  return heads_with_choices <= 1 ? 8 : heads_with_choices <= 2 ? 4 : heads_with_choices <= 4 ? 2 : 1;
+}
+inline int row_blocks(int rows, int per_block) { return (rows + per_block - 1) / per_block; }
 
 void evaluate_rows(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream);
 void compute_advantages(const LossArrays& arrays, const LossOptions& options, cudaStream_t stream);

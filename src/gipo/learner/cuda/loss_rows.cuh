@@ -14,20 +14,31 @@ namespace gipo::cuda {
 
 inline constexpr int kAtOnce = 8;  // loads that do not wait for each other
 
-// A head of n choices by a whole warp; every lane gets the result. NaN is lost in the maximum, and not in the sum.
+// A row is computed by a warp, or by one thread, where a warp would mostly wait for itself.
+template <int kLanes>
+__device__ inline float sum_of_lanes(float v) {
+  static_assert(kLanes == 1 || kLanes == 32);
+  return kLanes == 32 ? warp_sum(v) : v;
+}
+template <int kLanes>
+inline constexpr int kLoadsAtOnce = kLanes == 32 ? kAtOnce : 2;
+
+// A head of n choices by so many lanes; each gets the result. NaN is lost in the maximum, and not in the sum.
+template <int kLanes>
 __device__ inline float log_sum_exp_of(const float* logits, const std::uint8_t* mask, int n) {
+  const int lane = threadIdx.x % kLanes;
   float top = -HUGE_VALF;
-#pragma unroll 8
-  for (int k = threadIdx.x % 32; k < n; k += 32) {
+#pragma unroll kLoadsAtOnce < kLanes>
+  for (int k = lane; k < n; k += kLanes) {
     if (valid_choice(mask, k)) top = larger_of(top, logits[k]);
   }
-  top = warp_max(top);
+  if constexpr (kLanes == 32) top = warp_max(top);
   float sum = 0;
-#pragma unroll 8
-  for (int k = threadIdx.x % 32; k < n; k += 32) {
+#pragma unroll kLoadsAtOnce < kLanes>
+  for (int k = lane; k < n; k += kLanes) {
     if (valid_choice(mask, k)) sum += std::exp(logits[k] - top);
   }
-  return top + std::log(warp_sum(sum));
+  return top + std::log(sum_of_lanes<kLanes>(sum));
 }
 
 __device__ inline GaussianTerms<float> gaussian_of(const float* outputs, const float* log_std, const Head& head) {
@@ -35,74 +46,108 @@ __device__ inline GaussianTerms<float> gaussian_of(const float* outputs, const f
   return {outputs[head.output], s, std::exp(-s)};
 }
 
-// One row by a warp: its distribution, log-probs and ratios. `other`: the outputs of the average, where it is looked at.
-__device__ inline void evaluate_row(const LossArrays& a, const LossOptions& o, int row, const float* outputs,
-                                    const float* other) {
-  const int lane = threadIdx.x % 32;
+// What a dimension of an action gives for the ratios of its row.
+struct HeadTerms {
+  float log_prob, average_log_prob, entropy, kl;
+};
+
+// The outputs of a row of networks, and its mask or null. `other`: of the average, where it is looked at.
+struct RowOutputs {
+  const float *policy, *other;
+  const std::uint8_t* mask;
+};
+__device__ inline RowOutputs row_outputs(const LossArrays& a, const LossOptions& o, int row, const float* policy,
+                                         const float* other) {
+  return {policy, other, a.mask ? a.mask + static_cast<std::size_t>(row) * o.mask_size : nullptr};
+}
+
+// One dimension of one row: its distribution and log-probs. All lanes get the result.
+template <int kLanes>
+__device__ inline HeadTerms evaluate_head(const LossArrays& a, const LossOptions& o, int row, int d,
+                                          const RowOutputs& of) {
   const bool average = o.centred || o.proximal;
-  const std::uint8_t* mask = a.mask ? a.mask + static_cast<std::size_t>(row) * o.mask_size : nullptr;
+  const Head head = a.heads[d];
+  const std::size_t at = static_cast<std::size_t>(row) * o.dims + d;
+  const float action = a.action[at];
+  HeadTerms terms = {};
+  if (head.choices == 0) {
+    const GaussianTerms<float> pi = gaussian_of(of.policy, a.log_std, head);
+    terms.log_prob = gaussian_log_prob(pi, action);
+    if (average) {
+      const GaussianTerms<float> q = gaussian_of(of.other, a.average_log_std, head);
+      terms.average_log_prob = gaussian_log_prob(q, action);
+      if (o.proximal) terms.kl = gaussian_kl(q, pi);
+    }
+    return terms;
+  }
+  const int lane = threadIdx.x % kLanes;
+  const std::uint8_t* valid = of.mask ? of.mask + head.mask : nullptr;
+  const float* logits = of.policy + head.output;
+  const float* average_logits = average ? of.other + head.output : nullptr;
+  const float norm = log_sum_exp_of<kLanes>(logits, valid, head.choices);
+  const float average_norm = average ? log_sum_exp_of<kLanes>(average_logits, valid, head.choices) : 0;
+  float sum = 0, divergence = 0;
+#pragma unroll kLoadsAtOnce < kLanes>
+  for (int k = lane; k < head.choices; k += kLanes) {
+    const ChoiceTerms<float> c = choice_terms(logits[k], valid_choice(valid, k), norm);
+    sum -= c.p * c.log_p;
+    if (!o.proximal) continue;
+    const ChoiceTerms<float> q = choice_terms(average_logits[k], valid_choice(valid, k), average_norm);
+    divergence = add_categorical_kl(divergence, &q.p, &q.log_p, &c.log_p, 1);
+  }
+  terms.entropy = sum_of_lanes<kLanes>(sum);
+  if (o.proximal) terms.kl = sum_of_lanes<kLanes>(divergence);
+  const int chosen = static_cast<int>(action);
+  terms.log_prob = choice_terms(logits[chosen], valid_choice(valid, chosen), norm).log_p;
+  if (average) {
+    terms.average_log_prob = choice_terms(average_logits[chosen], valid_choice(valid, chosen), average_norm).log_p;
+  }
+  if (lane == 0) {
+    a.norm[at] = norm;
+    a.head_entropy[at] = terms.entropy;
+    if (average) a.average_norm[at] = average_norm;
+  }
+  return terms;
+}
+
+// The ratios of a row from its dimensions, one after the other: terms_of(d). writes: whether this thread does.
+template <class Terms>
+__device__ inline void combine_heads(const LossArrays& a, const LossOptions& o, int row, bool writes,
+                                     Terms&& terms_of) {
   float entropy = 0, kl = 0, joint = 0, ratio = 0, to_average = 0, to_policy = 0;
   const int parts = o.dims / o.ratios;  // of a ratio
   for (int e = 0; e < o.extras; ++e) entropy += gaussian_entropy(a.log_std[e]);
   for (int d = 0; d < o.dims; ++d) {
-    const Head head = a.heads[d];
-    const std::size_t at = static_cast<std::size_t>(row) * o.dims + d;
-    const float action = a.action[at];
-    float log_prob, average_log_prob = 0;
-    if (head.choices > 0) {
-      const std::uint8_t* valid = mask ? mask + head.mask : nullptr;
-      const float* logits = outputs + head.output;
-      const float* average_logits = average ? other + head.output : nullptr;
-      const float norm = log_sum_exp_of(logits, valid, head.choices);
-      const float average_norm = average ? log_sum_exp_of(average_logits, valid, head.choices) : 0;
-      float sum = 0, divergence = 0;
-#pragma unroll 8
-      for (int k = lane; k < head.choices; k += 32) {
-        const ChoiceTerms<float> c = choice_terms(logits[k], valid_choice(valid, k), norm);
-        sum -= c.p * c.log_p;
-        if (!o.proximal) continue;
-        const ChoiceTerms<float> q = choice_terms(average_logits[k], valid_choice(valid, k), average_norm);
-        divergence = add_categorical_kl(divergence, &q.p, &q.log_p, &c.log_p, 1);
-      }
-      const float head_entropy = warp_sum(sum);
-      entropy += head_entropy;
-      if (o.proximal) kl += warp_sum(divergence);
-      const int chosen = static_cast<int>(action);
-      log_prob = choice_terms(logits[chosen], valid_choice(valid, chosen), norm).log_p;
-      if (average) {
-        average_log_prob = choice_terms(average_logits[chosen], valid_choice(valid, chosen), average_norm).log_p;
-      }
-      if (lane == 0) {
-        a.norm[at] = norm;
-        a.head_entropy[at] = head_entropy;
-        if (average) a.average_norm[at] = average_norm;
-      }
-    } else {
-      const GaussianTerms<float> pi = gaussian_of(outputs, a.log_std, head);
-      log_prob = gaussian_log_prob(pi, action);
-      if (average) {
-        const GaussianTerms<float> q = gaussian_of(other, a.average_log_std, head);
-        average_log_prob = gaussian_log_prob(q, action);
-        if (o.proximal) kl += gaussian_kl(q, pi);
-      }
-    }
-    const float behaviour = a.behaviour[at], log_ratio = log_prob - behaviour;
+    const HeadTerms terms = terms_of(d);
+    entropy += terms.entropy;
+    kl += terms.kl;
+    const float behaviour = a.behaviour[static_cast<std::size_t>(row) * o.dims + d];
+    const float log_ratio = terms.log_prob - behaviour, of_average = terms.average_log_prob - behaviour,
+                trust = terms.log_prob - terms.average_log_prob;
     joint += log_ratio;
     const bool begins = d % parts == 0;
     ratio = begins ? log_ratio : ratio + log_ratio;
-    to_average = begins ? average_log_prob - behaviour : to_average + (average_log_prob - behaviour);
-    to_policy = begins ? log_prob - average_log_prob : to_policy + (log_prob - average_log_prob);
-    if ((d + 1) % parts != 0 || lane != 0) continue;
+    to_average = begins ? of_average : to_average + of_average;
+    to_policy = begins ? trust : to_policy + trust;
+    if ((d + 1) % parts != 0 || !writes) continue;
     const std::size_t j = static_cast<std::size_t>(row) * o.ratios + d / parts;
     a.ratio[j] = ratio;
     if (!o.centred) continue;
     a.trust[j] = to_policy;
     a.importance[j] = importance_weight(to_average, o.importance_max);
   }
-  if (lane != 0) return;
+  if (!writes) return;
   a.joint[row] = joint;
   a.entropy[row] = entropy;
   if (o.proximal) a.proximal[row] = kl;
+}
+
+// One row, by a warp or by a thread: its distribution, log-probs and ratios.
+template <int kLanes = 32>
+__device__ inline void evaluate_row(const LossArrays& a, const LossOptions& o, int row, const float* outputs,
+                                    const float* other) {
+  const RowOutputs of = row_outputs(a, o, row, outputs, other);
+  combine_heads(a, o, row, threadIdx.x % kLanes == 0, [&](int d) { return evaluate_head<kLanes>(a, o, row, d, of); });
 }
 
 // What the recursions read one step after the other, in shared memory, and what they make. rho and trace: as V-trace has
@@ -156,11 +201,14 @@ struct Moments {
   double mean, deviation, squares;
   float largest;
 };
+__device__ inline Moments moments_of(double around, const double (&sums)[2], float largest, int n) {
+  const double share = 1.0 / n;  // which waits for none of the sums
+  const double shift = sums[0] * share, found = sums[1] - sums[0] * shift, squares = found < 0 ? 0 : found;
+  return {around + shift, std::sqrt(squares * share), squares, largest};
+}
 __device__ inline Moments moments_of(double around, double (&sums)[2], float largest, int n, double* room) {
   block_sums(sums, room);
-  largest = block_max(largest, reinterpret_cast<float*>(room));
-  const double shift = sums[0] / n, found = sums[1] - sums[0] * shift, squares = found < 0 ? 0 : found;
-  return {around + shift, std::sqrt(squares / n), squares, largest};
+  return moments_of(around, sums, block_max(largest, reinterpret_cast<float*>(room)), n);
 }
 __device__ inline Moments moments_of(const float* values, int n, double* room) {
   const double around = values[0];
@@ -257,41 +305,46 @@ __device__ double surrogate_losses(const LossArrays& a, const LossOptions& o, in
   return sum;
 }
 
-// Derivatives of one row by a warp: by the outputs [outputs], and by the log standard deviations [extras].
-__device__ inline void output_gradient_row(const LossArrays& a, const LossOptions& o, int row, const float* outputs,
-                                           const float* other, float* d_outputs, float* d_log_std) {
-  const int lane = threadIdx.x % 32;
+// Derivatives of one dimension of one row: by its outputs, and by its log standard deviation.
+template <int kLanes>
+__device__ inline void output_gradient_head(const LossArrays& a, const LossOptions& o, int row, int d,
+                                            const RowOutputs& of, float* d_outputs, float* d_log_std) {
+  const int lane = threadIdx.x % kLanes;
   const float inverse_size = 1.0f / static_cast<float>(o.n);
   const float entropy_coef = static_cast<float>(a.header->entropy_coef) * inverse_size,
               kl_coef = o.proximal_coef * inverse_size;
-  const std::uint8_t* mask = a.mask ? a.mask + static_cast<std::size_t>(row) * o.mask_size : nullptr;
-  for (int d = 0; d < o.dims; ++d) {
-    const Head head = a.heads[d];
-    const std::size_t at = static_cast<std::size_t>(row) * o.dims + d;
-    const float action = a.action[at], d_log_prob = a.d_log_prob[at];
-    if (head.choices > 0) {
-      const std::uint8_t* valid = mask ? mask + head.mask : nullptr;
-      const float norm = a.norm[at], entropy = a.head_entropy[at];
-      const int chosen = static_cast<int>(action);
-#pragma unroll 4
-      for (int k = lane; k < head.choices; k += 32) {
-        const bool is_valid = valid_choice(valid, k);
-        const ChoiceTerms<float> c = choice_terms(outputs[head.output + k], is_valid, norm);
-        float g = choice_gradient(c, d_log_prob, entropy_coef, entropy);
-        if (o.proximal) {
-          g += kl_coef * (c.p - choice_terms(other[head.output + k], is_valid, a.average_norm[at]).p);
-        }
-        if (k == chosen) g += d_log_prob;
-        d_outputs[head.output + k] = is_valid ? g : 0.0f;
+  const Head head = a.heads[d];
+  const std::size_t at = static_cast<std::size_t>(row) * o.dims + d;
+  const float action = a.action[at], d_log_prob = a.d_log_prob[at];
+  if (head.choices > 0) {
+    const std::uint8_t* valid = of.mask ? of.mask + head.mask : nullptr;
+    const float norm = a.norm[at], entropy = a.head_entropy[at];
+    const int chosen = static_cast<int>(action);
+#pragma unroll kLoadsAtOnce < kLanes>
+    for (int k = lane; k < head.choices; k += kLanes) {
+      const bool is_valid = valid_choice(valid, k);
+      const ChoiceTerms<float> c = choice_terms(of.policy[head.output + k], is_valid, norm);
+      float g = choice_gradient(c, d_log_prob, entropy_coef, entropy);
+      if (o.proximal) {
+        g += kl_coef * (c.p - choice_terms(of.other[head.output + k], is_valid, a.average_norm[at]).p);
       }
-    } else if (lane == 0) {
-      const GaussianTerms<float> pi = gaussian_of(outputs, a.log_std, head);
-      GaussianGradient<float> g = gaussian_gradient(pi, action, d_log_prob, entropy_coef);
-      if (o.proximal) add_gaussian_kl(gaussian_of(other, a.average_log_std, head), pi, kl_coef, g);
-      d_outputs[head.output] = g.mean;
-      d_log_std[head.extra] = g.log_std;
+      if (k == chosen) g += d_log_prob;
+      d_outputs[head.output + k] = is_valid ? g : 0.0f;
     }
+  } else if (lane == 0) {
+    const GaussianTerms<float> pi = gaussian_of(of.policy, a.log_std, head);
+    GaussianGradient<float> g = gaussian_gradient(pi, action, d_log_prob, entropy_coef);
+    if (o.proximal) add_gaussian_kl(gaussian_of(of.other, a.average_log_std, head), pi, kl_coef, g);
+    d_outputs[head.output] = g.mean;
+    d_log_std[head.extra] = g.log_std;
   }
+}
+// Of one row, by a warp or by a thread.
+template <int kLanes = 32>
+__device__ inline void output_gradient_row(const LossArrays& a, const LossOptions& o, int row, const float* outputs,
+                                           const float* other, float* d_outputs, float* d_log_std) {
+  const RowOutputs of = row_outputs(a, o, row, outputs, other);
+  for (int d = 0; d < o.dims; ++d) output_gradient_head<kLanes>(a, o, row, d, of, d_outputs, d_log_std);
 }
 
 }  // namespace gipo::cuda

@@ -20,10 +20,11 @@ class MlpNetworks final : public CardNetworks {
         shared_(static_cast<int>(shapes_.shared)),
         width_(static_cast<int>(setup.model.observation_size)),
         privileged_(static_cast<int>(setup.model.privileged)),
-        policy_(shapes_.policy, shared_ > 0 ? rows_ : n_, n_, shapes_.shared - 1, shared_ > 0 ? privileged_ : 0),
-        critic_(shapes_.critic, rows_, n_) {
+        policy_(shapes_.policy, shared_ > 0 ? rows_ : n_, n_, places.policy_gradient, shapes_.shared - 1,
+                shared_ > 0 ? privileged_ : 0),
+        critic_(shapes_.critic, rows_, n_, places.critic_gradient) {
     if (places.average) average_.emplace(shapes_.policy, n_, 0);
-    prepare_products();
+    prepare_products(products_);
   }
 
   const float* outputs() const override { return policy_.outputs(); }

@@ -11,7 +11,7 @@ std::size_t floats(int a, int b) { return static_cast<std::size_t>(a) * static_c
 
 }  // namespace
 
-Network::Network(const MlpShape& shape, int rows, int learned, std::size_t wider_layer, int wider)
+Network::Network(const MlpShape& shape, int rows, int learned, float* gradient, std::size_t wider_layer, int wider)
     : shape_(shape), norm_(shape.layer_norm), rows_(rows), learned_(learned) {
   std::size_t at = 0;
   int in = static_cast<int>(shape.input);
@@ -35,7 +35,12 @@ Network::Network(const MlpShape& shape, int rows, int learned, std::size_t wider
     }
     if (learned > 0) {
       l.splits = splits_of(l.out, l.in, learned);
-      l.parts = CardArray<float>(static_cast<std::size_t>(l.splits) * floats(l.in + 1, l.out));
+      if (static_cast<int>(i) < kMostWhole && is_whole(l.out, l.in, l.splits)) {
+        l.gradient = gradient + l.weight;
+        l.squares = CardArray<double>(static_cast<std::size_t>(gradient_tiles(l.out, l.in)));
+      } else {
+        l.parts = CardArray<float>(static_cast<std::size_t>(l.splits) * floats(l.in + 1, l.out));
+      }
       if (hidden) l.delta = CardArray<float>(floats(learned, l.out));
       if (normalised) l.norm_sums = CardArray<float>(floats(norm_blocks(learned), 2 * l.out));
     }
@@ -116,9 +121,10 @@ void Network::backward(int layer, const float* parameters, const float* x, int l
   w.lda = l.out;
   w.b = x;
   w.ldb = ldx;
-  w.c = l.parts.data();
+  w.c = l.gradient ? l.gradient : l.parts.data();
   w.ldc = l.in;
-  w.sums = l.parts.data() + floats(l.in, l.out);
+  w.sums = w.c + floats(l.in, l.out);
+  w.squares = l.squares.data();
   w.m = l.out;
   w.n = l.in;
   w.k = learned_;
@@ -149,8 +155,10 @@ void Network::backward(int layer, const float* parameters, const float* x, int l
 void Network::gradient_parts(int base, bool critic, std::vector<GradientPart>& parts) const {
   for (const Layer& l : layers_) {
     const std::size_t count = floats(l.in + 1, l.out);
-    parts.push_back(
-        {l.parts.data(), count, base + static_cast<int>(l.weight), static_cast<int>(count), l.splits, critic});
+    GradientPart part{l.parts.data(),          count,    base + static_cast<int>(l.weight),
+                      static_cast<int>(count), l.splits, critic};
+    part.whole = {l.squares.data(), static_cast<int>(l.squares.size())};
+    parts.push_back(part);
     if (l.norm_sums.empty()) continue;
     parts.push_back({l.norm_sums.data(), 2 * static_cast<std::size_t>(l.out), base + static_cast<int>(l.gain),
                      2 * l.out, norm_blocks(learned_), critic});

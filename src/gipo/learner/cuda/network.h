@@ -17,8 +17,10 @@ namespace gipo::cuda {
 class Network {
  public:
   // rows: the most that are seen. learned: those, the first, that gradients are of; 0: none are.
-  // wider: floats that stand free behind each row of hidden layer `wider_layer`.
-  Network(const MlpShape& shape, int rows, int learned, std::size_t wider_layer = 0, int wider = 0);
+  // gradient: where those that are made in one part belong. wider: floats that stand free behind each row of hidden layer
+  // `wider_layer`.
+  Network(const MlpShape& shape, int rows, int learned, float* gradient = nullptr, std::size_t wider_layer = 0,
+          int wider = 0);
 
   int layers() const { return static_cast<int>(layers_.size()); }
   float* output(int layer) const;  // what the next layer sees
@@ -42,7 +44,9 @@ class Network {
     int in = 0, out = 0, stride = 0, splits = 1;
     std::size_t weight = 0, bias = 0, gain = 0, shift = 0;  // offsets of parameters
     CardArray<float> activation, normalised, mean, inverse_std, delta;
-    CardArray<float> parts, norm_sums;  // [splits, (in + 1) out], [blocks of rows, 2 out]
+    float* gradient = nullptr;          // of this layer, where it is made in one part
+    CardArray<double> squares;          // [tiles] of that
+    CardArray<float> parts, norm_sums;  // otherwise [splits, (in + 1) out]; [blocks of rows, 2 out]
   };
 
   MlpShape shape_;

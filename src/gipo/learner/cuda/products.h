@@ -31,6 +31,7 @@ struct Product {
   // A weight gradient in parts: part s has its share of k, and c and sums so many floats further on.
   int splits = 1;
   std::size_t split_stride = 0;
+  double* squares = nullptr;  // [gradient_tiles] of a weight gradient in one part, and of its sums
 };
 
 inline constexpr int kMostProducts = 6;
@@ -44,11 +45,14 @@ struct ProductLaunch {
 ProductLaunch launch_of(const std::vector<Product>& products);
 // The parts of a weight gradient [m, n] over k rows that keep the card busy.
 int splits_of(int m, int n, int k);
+// Whether it is made in one part, so that nobody has to sum it up; its squares are then those of so many tiles.
+bool is_whole(int m, int n, int splits);
+int gradient_tiles(int m, int n);
 
 void run_products(const ProductLaunch& launch, ProductKind kind, cudaStream_t stream);
 // `width` floats of each of the rows.
 void copy_columns(const float* from, int from_stride, float* to, int to_stride, int width, int rows,
                   cudaStream_t stream);
-void prepare_products();  // once, before all others
+void prepare_products(ProductKind kind);  // once, before all others
 
 }  // namespace gipo::cuda

@@ -11,7 +11,7 @@ bool can_be_small(const MlpShape& shape) {
 
 SmallNetwork small_network(const MlpShape& shape, int rows) {
   SmallNetwork net{};
-  int parameters = 0, end = 0, in = static_cast<int>(shape.input), widest = 0;
+  int parameters = 0, end = 0, in = static_cast<int>(shape.input);
   const auto place = [&end](int floats) {
     const int begin = end;
     end += (floats + 3) / 4 * 4;
@@ -31,11 +31,11 @@ SmallNetwork small_network(const MlpShape& shape, int rows) {
     l.weights = place(whole_eights(out) * small_stride(in));
     l.biases = place(whole_eights(out));
     l.outputs = place(rows * small_stride(out));
-    widest = std::max(widest, out);
     in = out;
   }
+  net.forward_floats = end;
   // The last tile of 16 columns may reach beyond the last row.
-  for (int& delta : net.delta) delta = place(rows * small_stride(widest) + 8);
+  for (int i = 0; i < net.layers; ++i) net.layer[i].delta = place(rows * small_stride(net.layer[i].out) + 8);
   net.floats = end;
   return net;
 }

@@ -70,50 +70,69 @@ __device__ inline void forward(float* memory, const SmallNetwork& net) {
   }
 }
 
-// From the derivatives by the outputs, in delta[0] with zeros beyond the outputs, to the gradient of all parameters. The
-// derivatives of rows that are none must be zero.
+// From the derivatives by the outputs, in the last layer's delta with zeros beyond the outputs, to the gradient of all
+// parameters. The derivatives of rows that are none must be zero.
 template <ProductKind kKind>
 __device__ inline void backward(float* memory, const SmallNetwork& net, float* gradient) {
   const int warp = threadIdx.x / 32;
-  for (int i = net.layers - 1; i >= 0; --i) {
-    const SmallLayer& l = net.layer[i];
-    const int above = (net.layers - 1 - i) % 2, ldx = small_stride(l.in), ldd = small_stride(l.out);
-    const float *delta = memory + net.delta[above], *x = memory + (i > 0 ? net.layer[i - 1].outputs : net.input);
-    const float* weights = memory + l.weights;
-    float *below = memory + net.delta[1 - above], *out = gradient + l.parameters;
-    const int columns = whole_eights(l.in) / 8;
-    const int of_weights = (l.out + 15) / 16 * columns, of_inputs = i > 0 ? net.rows / 16 * columns : 0;
-    // What the layer below waits for comes first.
+  // First the derivatives of all layers, which wait for each other.
 #pragma unroll 1
-    for (int tile = warp; tile < of_inputs; tile += kSmallWarps) {
+  for (int i = net.layers - 1; i > 0; --i) {
+    const SmallLayer &l = net.layer[i], &under = net.layer[i - 1];
+    const int ldx = small_stride(l.in), ldd = small_stride(l.out), depth = whole_eights(l.out);
+    const int columns = whole_eights(l.in) / 8, tiles = net.rows / 16 * columns;
+    const float *delta = memory + l.delta, *x = memory + under.outputs, *weights = memory + l.weights;
+    float* below = memory + under.delta;
+#pragma unroll 1
+    for (int tile = warp; tile < tiles; tile += kSmallWarps) {
       const int m0 = tile / columns * 16, n0 = tile % columns * 8;
       float sums[4] = {};
       tile_product<kKind>(
-          sums, whole_eights(l.out), [&](int row, int k) { return delta[(m0 + row) * ldd + k]; },
+          sums, depth, [&](int row, int k) { return delta[(m0 + row) * ldd + k]; },
           [&](int column, int k) { return weights[k * ldx + n0 + column]; });
       each_sum(sums, [&](int row, int column, float value) {
         const int at = (m0 + row) * ldx + n0 + column;
         below[at] = times_slope(value, x[at], net.activation);
       });
     }
-#pragma unroll 2
-    for (int tile = warp; tile < of_weights; tile += kSmallWarps) {
+    __syncthreads();
+  }
+  // Then all weights and biases. Warps and threads that a layer leaves over go on with the next.
+  int tile = warp, k = kSmallThreads - 1 - static_cast<int>(threadIdx.x);
+#pragma unroll 1
+  for (int i = net.layers - 1; i >= 0; --i) {
+    const SmallLayer& l = net.layer[i];
+    const int ldx = small_stride(l.in), ldd = small_stride(l.out);
+    const int columns = whole_eights(l.in) / 8, tiles = (l.out + 15) / 16 * columns;
+    const float *delta = memory + l.delta, *x = memory + (i > 0 ? net.layer[i - 1].outputs : net.input);
+    float* const out = gradient + l.parameters;
+    const bool pairs = l.in % 2 == 0 && reinterpret_cast<std::uintptr_t>(out) % sizeof(float2) == 0;
+#pragma unroll 1
+    for (; tile < tiles; tile += kSmallWarps) {
       const int m0 = tile / columns * 16, n0 = tile % columns * 8;
       float sums[4] = {};
       tile_product<kKind>(
-          sums, net.rows, [&](int row, int k) { return delta[k * ldd + m0 + row]; },
-          [&](int column, int k) { return x[k * ldx + n0 + column]; });
-      each_sum(sums, [&](int row, int column, float value) {
-        if (m0 + row < l.out && n0 + column < l.in) out[(m0 + row) * l.in + n0 + column] = value;
+          sums, net.rows, [&](int row, int depth) { return delta[depth * ldd + m0 + row]; },
+          [&](int column, int depth) { return x[depth * ldx + n0 + column]; });
+      each_pair(sums, [&](int row, int column, float2 both) {
+        if (m0 + row >= l.out || n0 + column >= l.in) return;
+        float* const to = out + (m0 + row) * l.in + n0 + column;
+        if (pairs) {
+          *reinterpret_cast<float2*>(to) = both;
+        } else {
+          to[0] = both.x;
+          if (n0 + column + 1 < l.in) to[1] = both.y;
+        }
       });
     }
-    for (int k = kSmallThreads - 1 - static_cast<int>(threadIdx.x); k < l.out; k += kSmallThreads) {
+    tile -= tiles;
+    for (; k < l.out; k += kSmallThreads) {
       float sum = 0;
-#pragma unroll 16
+#pragma unroll 8
       for (int row = 0; row < net.rows; ++row) sum += delta[row * ldd + k];
       out[l.in * l.out + k] = sum;
     }
-    __syncthreads();
+    k -= l.out;
   }
 }
 

@@ -16,12 +16,13 @@ struct SmallLayer {
   int in, out;
   int parameters;                // where its weights are among the network's, and behind them its biases
   int weights, biases, outputs;  // [out, row of in], [out], [rows, row of out]
+  int delta;                     // [rows, row of out] derivatives by the outputs
 };
 struct SmallNetwork {
-  int layers, rows;  // rows: a multiple of 16
-  int input;         // place of [rows, row of inputs]
-  int delta[2];      // places for derivatives of two layers
-  int floats;        // in all
+  int layers, rows;    // rows: a multiple of 16
+  int input;           // place of [rows, row of inputs]
+  int forward_floats;  // without derivatives, which come last
+  int floats;          // in all
   Activation activation;
   SmallLayer layer[kSmallLayers];
 };

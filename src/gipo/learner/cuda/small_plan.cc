@@ -10,6 +10,9 @@ namespace {
 constexpr int kMostRows = 2048;  // every block looks at the whole batch
 constexpr std::size_t kMostShared = 227 << 10;
 
+constexpr int kFewChoices = 8;
+constexpr int kArraysOfRows = 9, kArraysOfSteps = 6;  // as small_update.cu has them
+
 int pieces_of(int size, int piece) { return (size + piece - 1) / piece; }
 
 }  // namespace
@@ -23,6 +26,7 @@ std::optional<SmallPlan> small_plan(const LearnerSetup& setup) {
   check(cudaDeviceGetAttribute(&at_once, cudaDevAttrMultiProcessorCount, card), "the card");
   at_once = std::min(at_once, kSmallThreads);  // a thread for each block's sums
   SmallPlan plan{};
+  plan.short_rows = std::ranges::all_of(setup.model.distribution.choices, [](auto n) { return n <= kFewChoices; });
   for (int rows = 16; rows <= 128; rows *= 2) {
     plan.policy = small_network(shapes.policy, rows);
     plan.critic = small_network(shapes.critic, rows);
@@ -34,8 +38,8 @@ std::optional<SmallPlan> small_plan(const LearnerSetup& setup) {
     const int outputs = looks_at_average(setup) ? small_stride(static_cast<int>(shapes.policy.output)) : 0;
     plan.steps = static_cast<int>(small_update_common_bytes() / sizeof(float));
     const auto dims = static_cast<int>(setup.model.distribution.dims());
-    plan.rows = plan.steps + pieces_of(std::max(6 * n, rows * extras), 4) * 4;
-    plan.heads = plan.rows + 6 * rows * dims;
+    plan.rows = plan.steps + pieces_of(std::max(kArraysOfSteps * n, rows * extras), 4) * 4;
+    plan.heads = plan.rows + kArraysOfRows * rows * dims;
     plan.average_outputs = plan.heads + 4 * dims;  // a Head is four numbers
     plan.network = plan.average_outputs + rows * outputs;
     plan.shared =

@@ -15,6 +15,7 @@ struct SmallPlan {
   SmallNetwork policy, critic;
   int rows_per_block, policy_blocks, critic_blocks, learning_critic_blocks;
   int observation_size;
+  bool short_rows;  // a thread has done with the distributions of a row before a warp would have
   // Places in shared memory, in floats: of the batch, of this block's rows and heads, and of its network.
   int steps, rows, heads, average_outputs, network;
   std::size_t shared;  // bytes

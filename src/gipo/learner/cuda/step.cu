@@ -21,6 +21,13 @@ __device__ void finish(const StepArrays& a, const StepOptions& o, double* room) 
   for (int b = threadIdx.x; b < a.block_count; b += kThreads) {
     sums[a.blocks[b].part.critic ? 1 : 0] += __ldcg(a.squares + b);
   }
+#pragma unroll
+  for (int network = 0; network < 2; ++network) {
+#pragma unroll 1
+    for (const SquaresOfGradient& whole : a.whole[network]) {
+      for (int i = threadIdx.x; i < whole.count; i += kThreads) sums[network] += whole.squares[i];
+    }
+  }
   for (int b = threadIdx.x; b < a.loss_count; b += kThreads) sums[2] += a.losses[b];
   block_sums(sums, room);
   const double squares[2] = {sums[0], sums[1]};

@@ -11,13 +11,19 @@
 
 namespace gipo::cuda {
 
-// Neighbouring parameters whose gradients are the sums of as many parts.
+// Squares of a gradient, which are summed up.
+struct SquaresOfGradient {
+  const double* squares = nullptr;
+  int count = 0;
+};
+// Neighbouring parameters whose gradients are the sums of as many parts, or are there already: then their squares are.
 struct GradientPart {
   const float* parts = nullptr;  // [splits, stride]
   std::size_t stride = 0;
   int first = 0, count = 0;  // in the flat buffer
   int splits = 1;
   bool critic = false;
+  SquaresOfGradient whole{};
 };
 // What one block sums: `count` parameters of a part.
 struct GradientBlock {
@@ -26,6 +32,7 @@ struct GradientBlock {
 };
 inline constexpr int kSumsPerBlock = 1024, kWideSumsPerBlock = 8;
 inline constexpr int kManySplits = 32;  // from so many on, a warp sums one parameter
+inline constexpr int kMostWhole = 8;
 
 // What the host reads of an update.
 struct StepReport {
@@ -53,8 +60,9 @@ struct StepArrays {
   const BatchHeader* header;
   const GradientBlock* blocks;
   int block_count;
-  double* squares;     // [blocks]
-  unsigned* finished;  // blocks that are; zero between updates
+  double* squares;                         // [blocks]
+  SquaresOfGradient whole[2][kMostWhole];  // of the policy and of the critic
+  unsigned* finished;                      // blocks that are; zero between updates
   float *gradient, *parameters, *first, *second, *average;
   const Figures* figures;
   const double* losses;  // as the loss made them

@@ -6,10 +6,14 @@
 
 namespace gipo::cuda {
 
+// Of the gradient: the norm clip.
+__device__ inline double clip_scale(const StepOptions& o, double norm) {
+  return smaller_of(1.0, o.max_norm / (norm + 1e-6));
+}
 __device__ inline AdamWStep<float> constants_of(const StepOptions& o, double rate, double norm, double beta1_power,
                                                 double beta2_power) {
-  return adamw_constants<float>({o.beta1, o.beta2, o.epsilon, o.weight_decay}, rate,
-                                smaller_of(1.0, o.max_norm / (norm + 1e-6)), beta1_power, beta2_power);
+  return adamw_constants<float>({o.beta1, o.beta2, o.epsilon, o.weight_decay}, rate, clip_scale(o, norm), beta1_power,
+                                beta2_power);
 }
 
 // The norms of both gradients, and whether the step is made.
@@ -52,14 +56,24 @@ __device__ inline void report_step(const StepArrays& a, const StepOptions& o, St
   a.report->was_skipped = skip;
 }
 
-// Four parameters from i on, with their gradient. A policy's and a critic's never share them.
-__device__ inline void step_four(const StepArrays& a, const StepOptions& o, const StepConstants& c, int i,
-                                 const float4& g) {
+// Four parameters from i on, and what AdamW and the average keep of them. A policy's and a critic's never share them.
+struct FourParameters {
+  float4 value, first, second, average;
+};
+__device__ inline FourParameters four_parameters(const StepArrays& a, const StepOptions& o, int i) {
+  const auto at = [i](const float* values) { return *reinterpret_cast<const float4*>(values + i); };
+  FourParameters four{at(a.parameters), at(a.first), at(a.second), {0, 0, 0, 0}};
+  if (i < o.policy_size && o.keeps_average) four.average = at(a.average);
+  return four;
+}
+
+// Their step, by their gradient.
+__device__ inline void step_four(const StepArrays& a, const StepOptions& o, const AdamWStep<float>& step, float t,
+                                 int i, const float4& g, const FourParameters& before) {
   const bool policy = i < o.policy_size;
-  if (policy && !o.policy_due) return;
-  const AdamWStep<float> step = policy ? c.policy : c.critic;
   const auto at = [i](float* values) { return reinterpret_cast<float4*>(values + i); };
-  float4 p = *at(a.parameters), m = *at(a.first), v = *at(a.second);
+  float4 p = before.value, m = before.first, v = before.second;
+  const float4 q = before.average;
   adamw_step(step, g.x, p.x, m.x, v.x);
   adamw_step(step, g.y, p.y, m.y, v.y);
   adamw_step(step, g.z, p.z, m.z, v.z);
@@ -74,9 +88,13 @@ __device__ inline void step_four(const StepArrays& a, const StepOptions& o, cons
   *at(a.first) = m;
   *at(a.second) = v;
   if (!policy || !o.keeps_average) return;
-  const float t = c.average_step;
-  const float4 q = *at(a.average);
   *at(a.average) = {(1 - t) * q.x + t * p.x, (1 - t) * q.y + t * p.y, (1 - t) * q.z + t * p.z, (1 - t) * q.w + t * p.w};
+}
+__device__ inline void step_four(const StepArrays& a, const StepOptions& o, const StepConstants& c, int i,
+                                 const float4& g) {
+  const bool policy = i < o.policy_size;
+  if (policy && !o.policy_due) return;
+  step_four(a, o, policy ? c.policy : c.critic, c.average_step, i, g, four_parameters(a, o, i));
 }
 
 }  // namespace gipo::cuda

@@ -60,8 +60,16 @@ __device__ inline void each_sum(const float (&sums)[4], F&& f) {
   for (int q = 0; q < 4; ++q) f(lane / 4 + q / 2 * 8, lane % 4 * 2 + q % 2, sums[q]);
 }
 
+// The same of two neighbours in a row, from an even column on.
+template <class F>
+__device__ inline void each_pair(const float (&sums)[4], F&& f) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int q = 0; q < 2; ++q) f(lane / 4 + q * 8, lane % 4 * 2, float2{sums[2 * q], sums[2 * q + 1]});
+}
+
 __device__ inline float activated(float x, Activation activation) {
-  if (activation == Activation::kTanh) return tanhf(x);
+  if (activation == Activation::kTanh) return short_tanh(x);
   if (activation == Activation::kRelu) return x < 0.0f ? 0.0f : x;  // NaN stays NaN
   return x;
 }
