@@ -30,7 +30,7 @@ std::vector<BenchRow> measure_card_update(const std::string& name, const CardCas
     const double seconds = card_update(setup, batch);
     rows.push_back({fmt::format("{} {}", name, word), 1e6 * seconds, "us", "", 0});
   }
-  setup.learner.products = ProductKind::kTf32x3;
+  setup.learner.products = LearnerOptions{}.products;
   ThreadPool pool(1);
   const auto learner = make_learner(setup, RandomStream(1), pool);
   constexpr int kUpdates = 100;
@@ -59,7 +59,7 @@ std::vector<BenchRow> measure_card_inference(const std::string& name, std::size_
   std::vector<float> observations(rows * 8), outputs(rows * 2);
   RandomStream random(1);
   for (float& v : observations) v = static_cast<float>(random.normal());
-  const double seconds = card_inference(model, weights, observations, ProductKind::kTf32x3, outputs);
+  const double seconds = card_inference(model, weights, observations, LearnerOptions{}.products, outputs);
   return {{name, 1e6 * seconds, "us", "", 0}};
 }
 
