@@ -77,12 +77,15 @@ inline void multiply_add_halves(float (&sums)[4], const std::uint32_t (&x)[4], s
   all[lane].y[0] = y0;
   all[lane].y[1] = y1;
   card_twin::wait_in_warp();
-  const auto half = [](std::uint32_t pair, unsigned i) { return __uint_as_float(i == 0 ? pair << 16 : pair & 0xffff0000u); };
+  const auto half = [](std::uint32_t pair, unsigned i) {
+    return __uint_as_float(i == 0 ? pair << 16 : pair & 0xffff0000u);
+  };
   for (unsigned q = 0; q < 4; ++q) {
     const unsigned row = lane / 4 + q / 2 * 8, column = lane % 4 * 2 + q % 2;
     for (unsigned k = 0; k < 16; ++k) {
       const unsigned place = k % 8 / 2;
-      sums[q] += half(all[row % 8 * 4 + place].x[row / 8 + k / 8 * 2], k % 2) * half(all[column * 4 + place].y[k / 8], k % 2);
+      sums[q] +=
+          half(all[row % 8 * 4 + place].x[row / 8 + k / 8 * 2], k % 2) * half(all[column * 4 + place].y[k / 8], k % 2);
     }
   }
   card_twin::wait_in_warp();
