@@ -33,37 +33,26 @@ __global__ void __launch_bounds__(kSmallThreads) inference_kernel(const __grid_c
   }
 }
 
-template <class F>
-void with_kernel(ProductKind kind, F&& f) {
-  switch (kind) {
-    case ProductKind::kBf16x3:  // which gains nothing here
-    case ProductKind::kTf32x3:
-      return f(inference_kernel<ProductKind::kTf32x3>);
-    case ProductKind::kTf32:
-      return f(inference_kernel<ProductKind::kTf32>);
-    case ProductKind::kFloat:
-      return f(inference_kernel<ProductKind::kFloat>);
-  }
+std::size_t bytes_of(const SmallNetwork& network) {
+  return sizeof(float) * static_cast<std::size_t>(network.forward_floats);
 }
-
-std::size_t bytes_of(const SmallNetwork& network) { return sizeof(float) * static_cast<std::size_t>(network.floats); }
 
 }  // namespace
 
 int inference_rows_per_block(int rows) { return rows <= 16 * kMultiprocessors ? 16 : 64; }
 
 void prepare_inference(const SmallNetwork& network, ProductKind kind) {
-  with_kernel(kind, [&](auto* kernel) {
-    check(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes_of(network))),
-        "shared memory");
+  with_small_kind(kind, [&](auto known) {
+    check(cudaFuncSetAttribute(inference_kernel<known.value>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(bytes_of(network))),
+          "shared memory");
   });
 }
 
 void run_inference(const Inference& inference, ProductKind kind, cudaStream_t stream) {
   const int rows = inference.network.rows, blocks = (inference.rows + rows - 1) / rows;
-  with_kernel(kind, [&](auto* kernel) {
-    launch_as(LaunchKind::kEarly, kernel, std::min(blocks, 2 * kMultiprocessors), kSmallThreads,
+  with_small_kind(kind, [&](auto known) {
+    launch_as(LaunchKind::kEarly, inference_kernel<known.value>, std::min(blocks, 2 * kMultiprocessors), kSmallThreads,
               bytes_of(inference.network), stream, "inference", inference);
   });
 }

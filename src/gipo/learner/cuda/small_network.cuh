@@ -1,6 +1,8 @@
 // Forward and backward of a small network by a block of kSmallThreads.
 #pragma once
 
+#include <type_traits>
+
 #include "gipo/learner/cuda/small_network.h"
 #include "gipo/learner/cuda/tensor.cuh"
 
@@ -8,13 +10,27 @@ namespace gipo::cuda {
 
 inline constexpr int kSmallWarps = kSmallThreads / 32;
 
+// f(kind) with what a small network computes its products in, which the compiler knows. Halves gain nothing here.
+template <class F>
+void with_small_kind(ProductKind kind, F&& f) {
+  switch (kind) {
+    case ProductKind::kBf16x3:
+    case ProductKind::kTf32x3:
+      return f(std::integral_constant<ProductKind, ProductKind::kTf32x3>());
+    case ProductKind::kTf32:
+      return f(std::integral_constant<ProductKind, ProductKind::kTf32>());
+    case ProductKind::kFloat:
+      return f(std::integral_constant<ProductKind, ProductKind::kFloat>());
+  }
+}
+
 // Begins the copy of a matrix [rows, columns] whose rows are `ld` apart, zeros around it up to [all_rows, whole eights].
 __device__ inline void begin_matrix(float* to, const float* from, int ld, int rows, int columns, int all_rows) {
   const int stride = small_stride(columns), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool wide = ld % 4 == 0 && columns % 4 == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
   const int at_once = wide ? 4 : 1, pieces = whole_eights(columns) / at_once;
   // Lanes that a row leaves over take the next rows.
-  const int lanes = pieces >= 32 ? 32 : pieces > 16 ? 32 : pieces > 8 ? 16 : pieces > 4 ? 8 : pieces > 2 ? 4 : 2;
+  const int lanes = pieces > 16 ? 32 : pieces > 8 ? 16 : pieces > 4 ? 8 : pieces > 2 ? 4 : 2;
   const int rows_at_once = 32 / lanes, piece0 = lane % lanes;
   for (int row = warp * rows_at_once + lane / lanes; row < all_rows; row += kSmallWarps * rows_at_once) {
     for (int piece = piece0; piece < pieces; piece += lanes) {

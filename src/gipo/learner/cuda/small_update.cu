@@ -446,27 +446,14 @@ __global__ void __launch_bounds__(kSmallThreads, 1) small_update_kernel(const __
   copy_words(*s.report, shared.report, tid % 32, 32);
 }
 
-template <class F>
-auto with_kernel(ProductKind kind, F&& f) {
-  switch (kind) {
-    case ProductKind::kTf32:
-      return f(small_update_kernel<ProductKind::kTf32>);
-    case ProductKind::kFloat:
-      return f(small_update_kernel<ProductKind::kFloat>);
-    case ProductKind::kBf16x3:  // which gains nothing here
-    case ProductKind::kTf32x3:
-      break;
-  }
-  return f(small_update_kernel<ProductKind::kTf32x3>);
-}
-
 }  // namespace
 
 std::size_t small_update_common_bytes() { return (sizeof(Common) + 15) / 16 * 16; }
 
 void prepare_small_update(ProductKind kind, std::size_t shared) {
-  with_kernel(kind, [&](auto* kernel) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+  with_small_kind(kind, [&](auto known) {
+    check(cudaFuncSetAttribute(small_update_kernel<known.value>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared)),
           "shared memory");
   });
 }
@@ -474,9 +461,10 @@ void prepare_small_update(ProductKind kind, std::size_t shared) {
 void run_small_update(const SmallPlan& plan, const SmallArrays& arrays, const LossArrays& loss,
                       const LossOptions& loss_options, const StepArrays& step, const StepOptions& step_options,
                       ProductKind kind, cudaStream_t stream) {
-  with_kernel(kind, [&](auto* kernel) {
-    launch_as(LaunchKind::kTogether, kernel, plan.policy_blocks + plan.critic_blocks, kSmallThreads, plan.shared,
-              stream, "an update", SmallUpdate{plan, arrays, loss, loss_options, step, step_options});
+  with_small_kind(kind, [&](auto known) {
+    launch_as(LaunchKind::kTogether, small_update_kernel<known.value>, plan.policy_blocks + plan.critic_blocks,
+              kSmallThreads, plan.shared, stream, "an update",
+              SmallUpdate{plan, arrays, loss, loss_options, step, step_options});
   });
 }
 
