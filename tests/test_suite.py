@@ -476,7 +476,7 @@ def test_run_folder_of_another_version_or_other_options_is_named_and_untouched(s
 
 @pytest.mark.parametrize("name, runs", [("tuning", 840), ("tuning_fresh", 840), ("classic_stale", 1120),
                                         ("classic_fresh", 1120), ("reasons", 120), ("reuse", 128), ("reuse_best", 120),
-                                        ("mujoco_stale", 650), ("mujoco_fresh", 650), ("mujoco_million", 10)])  # fmt: skip
+                                        ("mujoco_stale", 330), ("mujoco_fresh", 650), ("mujoco_million", 10)])  # fmt: skip
 def test_suites_of_the_repository_are_whole(gipo, name, runs):
     root = Path(__file__).resolve().parent.parent
     done = gipo("suite", root / "suites" / f"{name}.toml", "--dry-run", "--json")

@@ -1,9 +1,10 @@
 """Stable-Baselines3's SAC with its default settings on a MuJoCo task of Gymnasium. One JSON object per line.
 
-    peer_sac.py ENV SEED STEPS       {"env_steps", "seconds", "training", "greedy"} every 5,000 env steps
+    peer_sac.py ENV SEED STEPS [DEVICE]    {"env_steps", "seconds", "training", "greedy"} every 5,000 env steps
 
 `seconds` is the processor time of `learn()` without the evaluations, on one thread: the same on a busy machine and on an idle
-one; `training` the mean of the episodes that ended since the last line, `greedy` that of 5 episodes.
+one; `training` the mean of the episodes that ended since the last line, `greedy` that of 5 episodes. DEVICE is cpu, the
+default, or cuda.
 """
 
 import json
@@ -43,8 +44,9 @@ class Curve(BaseCallback):
 
 def main():
     name, seed, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    device = sys.argv[4] if len(sys.argv) > 4 else "cpu"
     torch.set_num_threads(1)
-    model = SAC("MlpPolicy", Monitor(gymnasium.make(name)), seed=seed, device="cpu")
+    model = SAC("MlpPolicy", Monitor(gymnasium.make(name)), seed=seed, device=device)
     model.learn(steps, callback=Curve(Monitor(gymnasium.make(name))))
 
 
