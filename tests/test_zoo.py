@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -68,6 +69,17 @@ def test_the_check_trains_and_compares_with_the_goal(tmp_path):
     summary.write_text(json.dumps(json.loads(summary.read_text()) | {"eval_return": {"mean": 470.0}}))
     missed = run_check("--task", "CartPole-v1", "--out", tmp_path)
     assert missed.returncode == 1 and "MISSED" in missed.stdout and "goal missed: CartPole-v1" in missed.stderr
+
+
+def test_what_needs_libtorch_is_trained_by_a_program_that_has_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo_check, "ROOT", tmp_path)
+    zoo, refuses = library.zoo(), Path("/bin/false")
+    assert zoo_check.program_for(zoo["CartPole-v1"], refuses) == refuses
+    assert zoo_check.program_for(zoo["MinAtar-Breakout"], refuses) is None
+    takes = tmp_path / "build" / "torch" / "gipo"
+    takes.parent.mkdir(parents=True)
+    takes.symlink_to("/bin/true")
+    assert zoo_check.program_for(zoo["MinAtar-Breakout"], refuses) == takes
 
 
 def test_mistakes_of_the_check_are_one_line(tmp_path):

@@ -17,11 +17,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gipo.runs import ENDED_WELL, Record, UserMistake, find_binary, read_summary
+from gipo.runs import ENDED_WELL, ROOT, Record, UserMistake, find_binary, read_summary
 
 DONE, MISSED, USER_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 QUICK_SECONDS = 150.0  # of processor time: what one seed of a quick task may take
-MODULES = {"box2d": "Box2D", "metaworld": "envpool"}  # what must be there for an entry that needs it
+MODULES = {"box2d": "Box2D", "metaworld": "envpool", "torch": "minatar"}  # what must be there for an entry that needs it
 ROW = "{:<28} {:>5} {:>10} {:>10} {:>7} {:>7}  {}"
 
 
@@ -50,6 +50,15 @@ def seeds_of(text: str) -> list[int]:
         return list(range(int(first), int(last) + 1)) if last else [int(seed) for seed in text.split(",")]
     except ValueError:
         raise UserMistake(f"--seeds: {text} is not accepted: wanted 1-5 or 1,3,7") from None
+
+
+def program_for(entry: Record, binary: Path) -> Path | None:
+    """What can train the entry: for the backend torch a program that was built with it; none where there is none."""
+    if entry["needs"] != "torch":
+        return binary
+    asked = ["train", "--zoo", entry["task"], "--dry-run"]
+    candidates = [binary, *(path for path in [ROOT / "build" / "torch" / "gipo"] if path.is_file())]
+    return next((path for path in candidates if not subprocess.run([path, *asked], capture_output=True).returncode), None)
 
 
 def is_done(folder: Path) -> bool:
@@ -105,7 +114,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if needs and importlib.util.find_spec(MODULES[needs]) is None:
                 print(f"{entry['task']:<28} left out: scripts/setup.sh --{needs} installs what it needs", flush=True)
                 continue
-            row, good = check(entry, [train(binary, entry["task"], seed, given.out) for seed in seeds])
+            program = program_for(entry, binary)
+            if program is None:
+                print(f"{entry['task']:<28} left out: it needs a program with libtorch (docs/images.md)", flush=True)
+                continue
+            row, good = check(entry, [train(program, entry["task"], seed, given.out) for seed in seeds])
             print(row, flush=True)
             missed += [] if good else [entry["task"]]
     except UserMistake as mistake:

@@ -158,7 +158,8 @@ A task of the zoo is a preset: `configs/zoo/LunarLander-v3.toml` is `zoo/LunarLa
 `gipo.train("zoo/LunarLander-v3", seed=1)` and `gipo.Trainer(config="zoo/LunarLander-v3")` use it; `gipo.zoo()` gives the
 table below. `scripts/setup.sh --box2d` installs what LunarLander and BipedalWalker need (without a clone,
 [`pip install 'gipo[box2d]'`](python.md#install)), and `scripts/setup.sh --metaworld` what Meta-World needs
-([Meta-World](metaworld.md)).
+([Meta-World](metaworld.md)). MinAtar's games want a program with libtorch ([images](images.md)):
+`build/torch/gipo train --zoo MinAtar-Breakout`.
 
 )");
   fmt::print(
@@ -175,7 +176,8 @@ table below. `scripts/setup.sh --box2d` installs what LunarLander and BipedalWal
   seeds 1, 2, 3 and so on, as many as the number in brackets says. The settings were chosen on other seeds, from 101 on.
 - **Solved from**: the return from which Gymnasium calls the task solved; for a task without such a number, ours.
 - **CPU seconds**: processor time of one run with its workers. Divide by two for the time on two cores that have nothing
-  else to do.
+  else to do. MinAtar's returns are those of runs whose learner was on a card ([images](images.md#games)); the seconds are
+  of a run without.
 - **RL Zoo's PPO**: what the benchmark page of RL Baselines3 Zoo lists for its trained PPO agent, with the steps that it
   was trained for. Its authors say that this is one run each. It used older versions of the tasks (LunarLander-v2, MuJoCo
   v3), so the numbers are neighbours, not a comparison.
@@ -189,7 +191,8 @@ make zoo ZOO="--task Acrobot-v1"
 ```
 
 Each run is a folder in `runs/zoo`. A run that is there is not made again. The command prints a row for each task and
-fails if a run misses its goal. A task whose packages are missing is left out, and the command says so.
+fails if a run misses its goal. A task whose packages are missing is left out, and the command says so. MinAtar's games are
+trained by `build/torch/gipo`.
 )");
 }
 
