@@ -94,6 +94,8 @@ def test_mistakes_are_told(small, tmp_path):
         (lambda: trainer.save(tmp_path / "x"), "nothing has been learned yet"),
         (lambda: trainer.learn(0), "env_steps = 0"),
         (lambda: trainer.learn(1.5), "env_steps = 1.5"),
+        (lambda: trainer.learn(total_timesteps=10), "'total_timesteps'; did you mean 'env_steps'"),
+        (lambda: trainer.learn(10, tb_log_name="x"), "'tb_log_name'; it takes env_steps and callback"),
         (lambda: library.Trainer.load(tmp_path / "x"), "no such run folder"),
         (lambda: small("CartPoel-v1").learn(2000), "did you mean CartPole-v1"),
         (lambda: small(config="no/such").learn(2000), "no/such"),

@@ -14,6 +14,7 @@ from gipo import _core, training
 from gipo.callbacks import Callback
 from gipo.envs import short_name
 from gipo.evaluation import Evaluation, evaluate
+from gipo.options import ELSEWHERE
 from gipo.policy import Policy
 from gipo.runs import last_record
 from gipo.training import Run
@@ -83,11 +84,15 @@ class Trainer:
             return int(self._run.summary["env_steps"])
         return int((last_record(self._run.path / "metrics.jsonl") or {"env_steps": 0})["env_steps"])
 
-    def learn(self, env_steps: int, callback: Any = None) -> Trainer:
+    def learn(self, env_steps: int | None = None, callback: Any = None, **unknown: Any) -> Trainer:
         """Trains for so many environment steps more; a whole number of updates, so that it may be a few more.
 
-        callback: a function, one of gipo.callbacks, or a list of these.
+        callback: a function, one of gipo.callbacks, or a list of these. Other arguments are refused by name.
         """
+        for word in unknown:
+            near = ELSEWHERE.get(word)
+            hint = f"; did you mean {near!r}?" if near else "; it takes env_steps and callback (docs/from-sb3.md)"
+            raise _core.ConfigError(f"Trainer.learn() got an unexpected keyword argument {word!r}{hint}")
         whole = isinstance(env_steps, (int, np.integer)) and not isinstance(env_steps, bool)
         if not whole or env_steps < 1:
             raise _core.ConfigError(f"Trainer.learn: env_steps = {env_steps!r} is not accepted: wanted 1 or more")
