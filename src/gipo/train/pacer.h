@@ -47,7 +47,8 @@ class Pacer : public StepLease {
   const std::int64_t slack_;
   const bool free_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable room_;     // for steps to begin: whoever begins wakes the next, while there is some
+  std::condition_variable arrived_;  // steps that an update waits for
   std::int64_t begun_ = 0, finished_ = 0, updates_ = 0;
   std::int64_t wanted_ = 0;  // steps that are waited for beyond those that are due
   bool stopped_ = false;
