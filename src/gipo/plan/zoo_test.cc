@@ -11,7 +11,10 @@
 namespace gipo {
 namespace {
 
-char to_small(unsigned char c) { return static_cast<char>(std::tolower(c)); }
+std::string in_small_letters(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
 
 TEST(Zoo, EveryEntryIsAPresetAndItsFiguresFitEachOther) {
   const std::vector<ZooEntry> entries = zoo();
@@ -22,7 +25,7 @@ TEST(Zoo, EveryEntryIsAPresetAndItsFiguresFitEachOther) {
     EXPECT_GT(entry.env_steps, 0);
     // The part after the kind of a bridged task, and what stands before a word of ours such as "continuous". Packages are
     // written in small letters.
-    EXPECT_FALSE(std::ranges::search(config.env.id, entry.task.substr(0, 6), {}, to_small, to_small).empty())
+    EXPECT_NE(in_small_letters(config.env.id).find(in_small_letters(entry.task.substr(0, 6))), std::string::npos)
         << config.env.id;
     if (!entry.measured) continue;
     EXPECT_GT(entry.measured->seeds, 0);
