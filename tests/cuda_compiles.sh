@@ -29,8 +29,10 @@ common=(-std=c++20 -Isrc -isystem /usr/include/eigen3 -DBOOST_ALL_NO_LIB)
 compile() {
   local source=$1 object
   object=$out/$(tr '/' '_' <<<"$source").o
+  local architectures=(-gencode arch=compute_90,code=sm_90)
+  [[ "$source" == */products.cu ]] && architectures+=(-gencode arch=compute_90a,code=sm_90a)  # has code for it alone
   if [[ "$source" == *.cu ]]; then
-    "$nvcc" -arch=sm_90 --expt-relaxed-constexpr -Werror all-warnings -Xcompiler=-Wall "${common[@]}" -c "$source" -o "$object"
+    "$nvcc" "${architectures[@]}" --expt-relaxed-constexpr -Werror all-warnings -Xcompiler=-Wall "${common[@]}" -c "$source" -o "$object"
   else
     "${CXX:-g++}" -Wall -Wextra -Werror -fsyntax-only "${common[@]}" -isystem "$(dirname "$nvcc")/../include" "$source"
   fi

@@ -9,7 +9,7 @@
 namespace card_twin {
 namespace {
 
-constexpr std::size_t kStack = 96 << 10;
+constexpr std::size_t kStack = 96 << 10, kAlignment = 1024;  // of shared memory
 
 // Keeps what a call must keep, and goes on where the other context stood.
 extern "C" void card_twin_switch(void** from, void* to);
@@ -138,8 +138,9 @@ void run_blocks(unsigned first, unsigned count, unsigned blocks, unsigned thread
     Block& block = room[b];
     block.members = threads;
     block.warps.resize((threads + 31) / 32);
-    block.memory.assign(shared + 16, static_cast<char>(0xff));  // no numbers, until some are written
-    char* const memory = block.memory.data() + (16 - reinterpret_cast<std::uintptr_t>(block.memory.data()) % 16) % 16;
+    block.memory.assign(shared + kAlignment, static_cast<char>(0xff));  // no numbers, until some are written
+    const auto after = reinterpret_cast<std::uintptr_t>(block.memory.data()) % kAlignment;
+    char* const memory = block.memory.data() + (kAlignment - after) % kAlignment;
     for (unsigned t = 0; t < threads; ++t) {
       const std::size_t i = static_cast<std::size_t>(b) * threads + t;
       Fiber& f = fibers[i];

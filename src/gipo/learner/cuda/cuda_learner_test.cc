@@ -205,6 +205,13 @@ TEST(CudaLearner, IsNearTheCpuForEveryNetwork) {
   largest.check(setup_for({"wide", ActionSpace::discrete(200)}, {.hidden = {300, 520}}, 700), "large", 10);
 }
 
+// As few as there can be of them, so that the twin takes seconds.
+TEST(CudaLearner, TheLargeTilesOfOneLayerAreNearTheCpu) {
+  GIPO_NEEDS_A_CARD();
+  Largest largest;
+  largest.check(setup_for({"wide", ActionSpace::discrete(200)}, {.hidden = {640}}, 320), "one layer", 10);
+}
+
 TEST(CudaLearner, IsNearTheCpuForEveryAdvantageAndTerm) {
   GIPO_NEEDS_A_CARD();
   Largest largest;

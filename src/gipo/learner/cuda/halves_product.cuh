@@ -78,6 +78,13 @@ struct HalvesTile {
     }
   }
 
+  // This thread's share of the sums over k, where it is outside.
+  __device__ static void put_sums(const float (&sums)[4], float* shares) {
+    static_assert(!kInside);
+#pragma unroll
+    for (int q = 0; q < 4; ++q) shares[row() * kTile + 4 * quad() + q] = sums[q];
+  }
+
   // A fragment of 16 places by 16 of k. kFirst: as the first factor has it; otherwise two of the second, whose halves are
   // neighbours.
   template <bool kFirst>
@@ -94,13 +101,20 @@ struct HalvesTile {
   }
 };
 
+// Both quads of a step have the same places in a row.
+__device__ inline void add_to_sums(float (&sums)[4], const float (&quads)[8]) {
+#pragma unroll
+  for (int q = 0; q < 8; ++q) sums[q % 4] += quads[q];
+}
+
 // Each of the eight warps has a part of the tile, in blocks of 16 x 8.
 template <int kTile>
 class HalvesProduct {
  public:
   static constexpr int kDepth = 8 * kProductThreads / kTile;
   static constexpr int kWordsOfFactor = kTile * kDepth, kStageWords = 2 * kWordsOfFactor;
-  static constexpr int kShares = HalvesTile<kTile, kDepth, false>::kRowsAtOnce;  // of k in the sums of a
+  using TileOfA = HalvesTile<kTile, kDepth, false>;     // of a weight gradient
+  static constexpr int kShares = TileOfA::kRowsAtOnce;  // of k in the sums of a
   static constexpr int kFloats = std::max(2 * kStageWords, kTile*(tile_stride(kTile) + kShares));
 
   // Steps [begin, end) of k. Returns the squares of what this thread wrote.
@@ -117,7 +131,7 @@ class HalvesProduct {
     c.each_pair_of_sums([&](int row, int column, float x, float y) {
       *reinterpret_cast<float2*>(shared + row * tile_stride(kTile) + column) = {x, y};
     });
-    if (sum_a) put_sums_of_a(sums_of_a, shares);
+    if (sum_a) TileOfA::put_sums(sums_of_a, shares);
     __syncthreads();
     const float sum = sum_a ? write_sums_of_a<kTile>(p, limit, m0, split, shares, kShares) : 0.0f;
     return sum * sum + write_tile<kTile>(p, limit, m0, n0, split, shared);
@@ -149,10 +163,7 @@ class HalvesProduct {
     const auto step = [&](float(&next_a)[8], float(&next_b)[8], int stage) {
       TileA::store(stages + stage, next_a);
       TileB::store(stages + stage + kWordsOfFactor, next_b);
-      if (sum_a) {
-#pragma unroll
-        for (int q = 0; q < 8; ++q) sums_of_a[q % 4] += next_a[q];
-      }
+      if (sum_a) add_to_sums(sums_of_a, next_a);
       __syncthreads();  // nobody reads the other stage any more
       load(next_a, next_b);
       if (!works) return;
@@ -204,13 +215,6 @@ class HalvesProduct {
     each_pair();
     read_y(1);
     each_pair();
-  }
-
-  // This thread's share of the sums of a over k, which is outside.
-  __device__ static void put_sums_of_a(const float (&sums)[4], float* shares) {
-    using TileA = HalvesTile<kTile, kDepth, false>;
-#pragma unroll
-    for (int q = 0; q < 4; ++q) shares[TileA::row() * kTile + 4 * TileA::quad() + q] = sums[q];
   }
 
   // f(row, column, two sums) of each pair of neighbours that this thread has, within the tile.

@@ -97,4 +97,29 @@ __device__ float write_sums_of_a(const Product& p, int limit, int m0, int split,
   return sum;
 }
 
+__device__ inline float sum_of(float a, float b) { return a + b; }
+__device__ inline float2 sum_of(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
+
+// To c, from the sums of the two halves of a block, of the same tile each: sums.each gives single ones or neighbours.
+// put_shares() puts the shares [count, kTile] of the sums of a, where these are due, behind the tile. Returns the squares.
+template <int kTile, class Sums, class PutShares>
+__device__ float write_halves(const Product& p, int limit, int m0, int n0, int split, const Sums& sums, bool sum_a,
+                              int count, PutShares&& put_shares, float* shared) {
+  const bool second = threadIdx.x >= kHalfThreads;
+  float* const shares = shared + kTile * tile_stride(kTile);
+  const auto each = [&](auto&& f) {
+    sums.each([&](int row, int column, auto value) {
+      auto* const at = reinterpret_cast<decltype(value)*>(shared + row * tile_stride(kTile) + column);
+      *at = f(*at, value);
+    });
+  };
+  if (second) each([](auto, auto value) { return value; });
+  if (sum_a) put_shares(shares);
+  __syncthreads();
+  if (!second) each([](auto first, auto value) { return sum_of(first, value); });
+  const float sum = sum_a ? write_sums_of_a<kTile>(p, limit, m0, split, shares, count) : 0.0f;
+  __syncthreads();
+  return sum * sum + write_tile<kTile>(p, limit, m0, n0, split, shared);
+}
+
 }  // namespace gipo::cuda

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "gipo/learner/cuda/group_product.cuh"
 #include "gipo/learner/cuda/halves_product.cuh"
 #include "gipo/learner/cuda/launch.cuh"
 #include "gipo/learner/cuda/memory.h"
@@ -14,6 +15,25 @@ constexpr int kThreads = kProductThreads;
 constexpr int kSmallTile = 32, kLargeTile = 64;
 constexpr int kEnoughBlocks = 100;
 constexpr int kLeastDepth = 128;  // of a part of a weight gradient
+
+// By the instructions of four warps where the card has them.
+template <int kTile>
+struct Bf16Product {
+  using OfWarps = HalvesProduct<kTile>;
+  static constexpr bool kForGroups = kTile == GroupProduct::kTile;
+  static constexpr int kDepth = OfWarps::kDepth;
+  static constexpr int kFloats = std::max(OfWarps::kFloats, kForGroups ? GroupProduct::kFloats : 0);
+
+  template <bool kInsideA, bool kInsideB>
+  __device__ static float run(const Product& p, int limit, int m0, int n0, int split, int begin, int end,
+                              float* shared) {
+    if constexpr (kForGroups) {
+      static_assert(kDepth == GroupProduct::kDepth);
+      if (kWarpGroups) return GroupProduct::run<kInsideA, kInsideB>(p, limit, m0, n0, split, begin, end, shared);
+    }
+    return OfWarps::template run<kInsideA, kInsideB>(p, limit, m0, n0, split, begin, end, shared);
+  }
+};
 
 template <class Tile, bool kInsideA, bool kInsideB>
 __device__ float product_tile(const Product& p, int limit, int m0, int n0, int split, float* shared) {
@@ -56,7 +76,7 @@ template <int kTile, class F>
 void with_tile(ProductKind kind, F&& f) {
   switch (kind) {
     case ProductKind::kBf16x3:
-      return f(std::type_identity<HalvesProduct<kTile>>());
+      return f(std::type_identity<Bf16Product<kTile>>());
     case ProductKind::kTf32x3:
       return f(std::type_identity<StagedProduct<kTile, TensorSums<kTile, 2>>>());
     case ProductKind::kTf32:

@@ -7,10 +7,10 @@
 
 namespace gipo::cuda {
 
-// The shared memory that a launch asked for, from a multiple of 16 bytes on.
+// The shared memory that a launch asked for, from a multiple of 1,024 bytes on.
 template <class T>
 __device__ inline T* shared_memory() {
-  extern __shared__ float4 all_shared_memory[];
+  extern __shared__ __align__(1024) float4 all_shared_memory[];
   return reinterpret_cast<T*>(all_shared_memory);
 }
 
@@ -79,6 +79,66 @@ __device__ inline void multiply_add_halves(float (&sums)[4], const std::uint32_t
       "{%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y0), "r"(y1));
+}
+
+// The instructions of four warps together, which this kind of card alone has.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr bool kWarpGroups = true;
+#else
+inline constexpr bool kWarpGroups = false;
+#endif
+
+// A factor in shared memory as these instructions want it described. Its rows of 64 or 128 bytes follow each other, from a
+// multiple of eight rows on; pieces of 16 bytes have changed places within a row, in one of 64 bytes by half the row's number
+// modulo 4, in one of 128 bytes by its number modulo 8. `inside` is the first byte of the row that is meant.
+template <int kRowBytes>
+__device__ inline std::uint64_t factor_of_group(const void* rows, int inside) {
+  static_assert(kRowBytes == 64 || kRowBytes == 128);
+  constexpr std::uint64_t kEightRows = 8 * kRowBytes / 16, kPlaces = kRowBytes == 128 ? 1 : 2;
+  const auto place = static_cast<std::uint64_t>(__cvta_generic_to_shared(rows)) + static_cast<std::uint64_t>(inside);
+  return place >> 4 & 0x3fff | std::uint64_t{1} << 16 | kEightRows << 32 | kPlaces << 62;
+}
+
+// What this thread wrote to shared memory is seen by these instructions after the next wait of all threads.
+__device__ inline void show_to_groups() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Begins sums += x [64, 16] y [16, 64] of bf16, by four warps: warp w has rows 16 w + lane / 4, and 8 more, of it, sums 4 j and on
+// the columns 8 j + lane % 4 * 2. turned: places are inside the rows, not k. end_products comes after some of them.
+template <bool kTurnedX, bool kTurnedY>
+__device__ inline void begin_product(float (&s)[32], std::uint64_t x, std::uint64_t y) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+      "%13, "
+      "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, "
+      "%34, "
+      "%35;"
+      : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]), "+f"(s[4]), "+f"(s[5]), "+f"(s[6]), "+f"(s[7]), "+f"(s[8]),
+        "+f"(s[9]), "+f"(s[10]), "+f"(s[11]), "+f"(s[12]), "+f"(s[13]), "+f"(s[14]), "+f"(s[15]), "+f"(s[16]),
+        "+f"(s[17]), "+f"(s[18]), "+f"(s[19]), "+f"(s[20]), "+f"(s[21]), "+f"(s[22]), "+f"(s[23]), "+f"(s[24]),
+        "+f"(s[25]), "+f"(s[26]), "+f"(s[27]), "+f"(s[28]), "+f"(s[29]), "+f"(s[30]), "+f"(s[31])
+      : "l"(x), "l"(y), "n"(kTurnedX ? 1 : 0), "n"(kTurnedY ? 1 : 0));
+#endif
+}
+// Before the first of some products.
+__device__ inline void begin_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void end_products() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+// Until all have been added but those between the last kLeft ends.
+template <int kLeft>
+__device__ inline void wait_for_products(float (&s)[32]) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+#pragma unroll
+  for (float& sum : s) asm volatile("" : "+f"(sum)::"memory");  // it has changed
+#endif
 }
 
 // What another block wrote before it added to the same place with a fence is seen after this.

@@ -155,17 +155,8 @@ class StagedProduct {
     float sum_of_a = 0;
     add_steps<kInsideA, kInsideB>({p.a, p.lda, m0, limit}, {p.b, p.ldb, n0, p.n}, p.k, begin, end, sum_a, sums,
                                   sum_of_a, shared);
-
-    // The halves of the block together.
-    constexpr int kRowStride = tile_stride(kTile);
-    float* const shares = shared + kTile * kRowStride;
-    if (half() == 1) sums.each([&](int row, int column, float value) { shared[row * kRowStride + column] = value; });
-    if (sum_a) shares[threadIdx.x] = sum_of_a;
-    __syncthreads();
-    if (half() == 0) sums.each([&](int row, int column, float value) { shared[row * kRowStride + column] += value; });
-    const float sum = sum_a ? write_sums_of_a<kTile>(p, limit, m0, split, shares, kShares) : 0.0f;
-    __syncthreads();
-    return sum * sum + write_tile<kTile>(p, limit, m0, n0, split, shared);
+    return write_halves<kTile>(
+        p, limit, m0, n0, split, sums, sum_a, kShares, [&](float* shares) { shares[threadIdx.x] = sum_of_a; }, shared);
   }
 
  private:

@@ -4,6 +4,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <map>
 
 namespace gipo::cuda {
 
@@ -89,6 +92,57 @@ inline void multiply_add_halves(float (&sums)[4], const std::uint32_t (&x)[4], s
     }
   }
   card_twin::wait_in_warp();
+}
+
+// What four warps do together, each thread does for its own sums, and as late as it may: when it waits for them.
+inline const bool kWarpGroups = std::getenv("GIPO_TWIN_WARP_GROUPS") != nullptr;
+
+template <int kRowBytes>
+std::uint64_t factor_of_group(const void* rows, int inside) {
+  const auto place = static_cast<std::uint64_t>(static_cast<const char*>(rows) - card_twin::place().shared + inside);
+  return place >> 4 | std::uint64_t{kRowBytes / 2} << 32 | std::uint64_t{kRowBytes == 128 ? 1 : 2} << 62;
+}
+// The number of a factor, as the description says: `turned`, a row has places, 64 of them, else it has k.
+inline float number_of_factor(std::uint64_t factor, bool turned, unsigned at, unsigned k) {
+  const auto begin = static_cast<unsigned>(factor & 0x3fff) << 4,
+             eight_rows = static_cast<unsigned>(factor >> 32 & 0x3fff) << 4;
+  const unsigned row = turned ? k : at, inside = turned ? at : k;
+  unsigned byte = begin + row / 8 * eight_rows + row % 8 * (eight_rows / 8) + 2 * inside;
+  byte ^= (factor >> 62 == 1 ? byte >> 7 & 7 : byte >> 7 & 3) << 4;
+  std::uint16_t half;
+  std::memcpy(&half, card_twin::place().shared + byte, sizeof half);
+  return __uint_as_float(std::uint32_t{half} << 16);
+}
+inline void show_to_groups() {}
+inline void begin_products() {}
+struct BegunProduct {
+  std::uint64_t x, y;
+  bool turned_x, turned_y;
+};
+// Of each thread, by what is between two ends.
+inline std::map<const card_twin::Place*, std::deque<std::vector<BegunProduct>>> begun_products;
+template <bool kTurnedX, bool kTurnedY>
+void begin_product(float (&)[32], std::uint64_t x, std::uint64_t y) {
+  auto& mine = begun_products[&card_twin::place()];
+  if (mine.empty()) mine.emplace_back();
+  mine.back().push_back({x, y, kTurnedX, kTurnedY});
+}
+inline void end_products() { begun_products[&card_twin::place()].emplace_back(); }
+template <int kLeft>
+void wait_for_products(float (&sums)[32]) {
+  auto& mine = begun_products[&card_twin::place()];
+  for (; mine.size() > kLeft + 1; mine.pop_front()) {
+    for (const BegunProduct& p : mine.front()) {
+      const unsigned lane = threadIdx.x % 32, first = threadIdx.x / 32 % 4 * 16 + lane / 4;
+      for (unsigned i = 0; i < 32; ++i) {
+        for (unsigned k = 0; k < 16; ++k) {
+          sums[i] += number_of_factor(p.x, p.turned_x, first + i / 2 % 2 * 8, k) *
+                     number_of_factor(p.y, p.turned_y, i / 4 * 8 + lane % 4 * 2 + i % 2, k);
+        }
+      }
+    }
+  }
+  if (kLeft == 0) begun_products.erase(&card_twin::place());
 }
 
 inline unsigned load_acquire(const unsigned* place) {
