@@ -1,4 +1,4 @@
-"""What few env steps teach: curves of configs/mujoco/reuse*.toml beside those of Stable-Baselines3's SAC, on both clocks.
+"""What few env steps teach: curves of configs/mujoco/reuse.toml beside those of Stable-Baselines3's SAC, on both clocks.
 
     .venv/bin/python bench/peers/few_steps.py curve ENV SEED     gipo's, in the format of peer_sac.py
     .venv/bin/python bench/peers/few_steps.py figure FOLDER      from FOLDER/{gipo,sac}-ENV-SEED.jsonl: curves.png, and a table
@@ -28,16 +28,14 @@ from gipo import figures  # noqa: E402
 from gipo.runs import find_binary, read_jsonl  # noqa: E402
 
 STEPS, EVERY, EPISODES, STEPS_PER_UPDATE = 100_000, 5_000, 5, 2  # the first three as in peer_sac.py
-BALANCE = ("Hopper-v5", "Walker2d-v5")  # tasks that end when the robot falls
-SIDES = {"gipo": "gipo, mujoco/reuse*", "sac": "SAC (Stable-Baselines3)"}
+SIDES = {"gipo": "gipo, mujoco/reuse", "sac": "SAC (Stable-Baselines3)"}
 Curve = list[dict[str, Any]]
 
 
 def train(folder: str, env: str, seed: int, *options: str) -> tuple[Path, float]:
     """The run folder and the processor seconds of a run."""
     settings = [f"env.id={env}", f"learner.env_steps={STEPS}", "run.threads=1", "log.tensorboard=false", *options]
-    preset = "mujoco/reuse_balance" if env in BALANCE else "mujoco/reuse"
-    command = [find_binary(), "train", preset, "--seed", str(seed), "--name", "run",
+    command = [find_binary(), "train", "mujoco/reuse", "--seed", str(seed), "--name", "run",
                "--overwrite", "--quiet", *(word for setting in settings for word in ("--set", setting))]  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
