@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(kSmallThreads) inference_kernel(const __grid_c
   const int inputs = net.layer[0].in, outputs = net.layer[net.layers - 1].out, ldo = small_stride(outputs);
   const float* const y = memory + net.layer[net.layers - 1].outputs;
   let_next_launch_begin();
-  wait_for_launch_before();
   begin_weights(memory, net, all.parameters);
+  wait_for_launch_before();
   for (int first = static_cast<int>(blockIdx.x) * net.rows; first < all.rows;
        first += static_cast<int>(gridDim.x) * net.rows) {
     const int rows = min(net.rows, all.rows - first);

@@ -10,7 +10,8 @@ namespace gipo::cuda {
 
 struct Inference {
   SmallNetwork network;
-  const float *parameters, *observations;  // the second: [rows, input]
+  const float* parameters;    // not written by the launch before, which they do not wait for
+  const float* observations;  // [rows, input]
   float* outputs;                          // [rows, output]
   int rows;
 };
