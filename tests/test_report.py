@@ -137,6 +137,21 @@ def test_two_suites_stand_beside_each_other(suite, tmp_path):
     assert done.returncode == 2 and "regime 'stale'" in done.stderr
 
 
+def test_a_task_has_a_report_of_its_own(suite, tmp_path):
+    before = (suite.out / "index.html").read_bytes()
+    task = json.loads((suite.folder / "out/suite.json").read_text())["tasks"][0]["name"]
+    done = suite("report", "out", "--task", task, "--json")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["out"] == f"out/report-{task}" and not printed["missing"]
+    for row in printed["tables"]["returns_stale_train"]:
+        assert set(row) == {"method", task}
+    assert (suite.out / "index.html").read_bytes() == before
+    wrong = suite("report", "out", "--task", "CartPoel", "--out", tmp_path / "none")
+    assert wrong.returncode == 2 and f"--task CartPoel is not accepted: wanted {task}" in wrong.stderr
+    assert not (tmp_path / "none").exists()
+
+
 def test_unfinished_runs_are_named_and_left_out(suite, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(suite.folder / "out", copy, ignore=shutil.ignore_patterns("report", "checkpoints", "results.json"))
@@ -206,7 +221,7 @@ def test_bad_folders_are_refused_by_path(suite, tmp_path):
     (tmp_path / "suite.json").write_text('{"schema_version": 2}')
     refused("suite.json: schema_version 1 is wanted")
     (tmp_path / "suite.json").write_text('{"schema_version": 1, "name": "a"}')
-    refused("suite.json or results.json is damaged: KeyError('regimes')")
+    refused("suite.json or results.json is damaged: KeyError('tasks')")
     (tmp_path / "suite.json").write_text(good)
     refused("no finished run")
     (tmp_path / "results.json").write_text("[")

@@ -30,8 +30,7 @@ from gipo.runs import Record, UserMistake
 SHOWN_FAULTS = 20  # damaged lines and files that are named on stderr
 
 
-def draw(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list[Picture]:
-    command = "gipo report " + " ".join(map(str, suite.folders))
+def draw(suite: Suite, aggregates: dict[tuple[str, str], Record], command: str) -> list[Picture]:
     source = f"{suite.data(suite.rows)}; {command}"
     pictures: list[Picture] = []
 
@@ -184,16 +183,19 @@ def write(out: Path, suite: Suite, pictures: list[Picture], tables: list[Table])
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gipo report")
     parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--task", action="append", default=[])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    out = options.out or options.folders[0] / "report"
+    part = "".join(f"-{task.replace('/', '_').replace(':', '_')}" for task in options.task)
+    out = options.out or options.folders[0] / f"report{part}"
+    command = " ".join(["gipo report", *map(str, options.folders), *(f"--task {task}" for task in options.task)])
     try:
-        suite = Suite.read(options.folders)
+        suite = Suite.read(options.folders, options.task)
         aggregates = {(regime, kind): result for regime in suite.regimes for kind in RETURNS
                       if (result := aggregate(suite, regime, kind))}  # fmt: skip
         tables = make_tables(suite, aggregates)
-        write(out, suite, draw(suite, aggregates), tables)
+        write(out, suite, draw(suite, aggregates, command), tables)
     except UserMistake as error:
         print(f"gipo: {error}", file=sys.stderr)
         return 2

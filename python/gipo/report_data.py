@@ -58,19 +58,22 @@ class Suite:
     damaged: list[str]
 
     @classmethod
-    def read(cls, folders: Sequence[Path]) -> Suite:
-        """Several suites stand beside each other by their regimes."""
+    def read(cls, folders: Sequence[Path], only: Sequence[str] = ()) -> Suite:
+        """Several suites stand beside each other by their regimes. only: these tasks alone."""
         whole = cls(list(folders), "", [], [], [], [], [], [])
-        names = []
+        names, tasks = [], []
         for folder in folders:
             suite = read_json(folder / "suite.json")
             if not isinstance(suite, dict) or suite.get("schema_version") != 1:
                 raise UserMistake(f"{folder / 'suite.json'}: schema_version 1 is wanted: the suite is of another version")
             try:
                 names.append(suite["name"])
-                whole.take(folder, suite)
+                tasks += [task["name"] for task in suite["tasks"]]
+                whole.take(folder, of_tasks(suite, only))
             except (KeyError, TypeError, AttributeError) as error:
                 raise UserMistake(f"{folder}: suite.json or results.json is damaged: {error!r}") from error
+        if unknown := [name for name in only if name not in tasks]:
+            raise UserMistake(f"--task {unknown[0]} is not accepted: wanted {', '.join(dict.fromkeys(tasks))}")
         if not whole.rows:
             raise UserMistake(f"{folders[0]}: no finished run there yet")
         return replace(whole, name=" and ".join(names))
@@ -136,6 +139,14 @@ class Suite:
         """What a figure is made of, in words."""
         seeds = sorted({row["seed"] for row in rows})
         return f"{len(rows)} runs, seeds {', '.join(map(str, seeds))}"
+
+
+def of_tasks(suite: Record, only: Sequence[str]) -> Record:
+    """What suite.json holds of these tasks; all, where none is named."""
+    if not only:
+        return suite
+    return {**suite, "tasks": [t for t in suite["tasks"] if t["name"] in only],
+            "runs": [r for r in suite["runs"] if r["task"] in only]}  # fmt: skip
 
 
 def summary_fault(summary: object) -> str:

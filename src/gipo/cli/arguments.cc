@@ -473,7 +473,9 @@ void add_report(CLI::App& app, Chosen& chosen) {
   c->add_option("folder", a.folders, "Folder of a suite, results/NAME; several are shown side by side, by regime")
       ->required()
       ->check(path_text());
-  c->add_option("--out", a.out, "Folder for the report; default: report/ in the first folder")->check(path_text());
+  c->add_option("--task", a.tasks, "Only this task; may be repeated")->allow_extra_args(false);
+  c->add_option("--out", a.out, "Folder for the report; default: report/ in the first folder, with --task report-TASK/")
+      ->check(path_text());
   c->add_flag("--json", a.json, "Print the tables as one JSON object on stdout");
 }
 

@@ -179,7 +179,7 @@ struct TuneArguments {
 int tune(const TuneArguments& arguments);
 
 struct ReportArguments {
-  std::vector<std::string> folders;
+  std::vector<std::string> folders, tasks;
   std::string out;
   bool json = false;
 };
