@@ -12,7 +12,7 @@ struct Inference {
   SmallNetwork network;
   const float* parameters;    // not written by the launch before, which they do not wait for
   const float* observations;  // [rows, input]
-  float* outputs;                          // [rows, output]
+  float* outputs;             // [rows, output]
   int rows;
 };
 
