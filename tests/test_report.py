@@ -221,7 +221,7 @@ def test_bad_folders_are_refused_by_path(suite, tmp_path):
     (tmp_path / "suite.json").write_text('{"schema_version": 2}')
     refused("suite.json: schema_version 1 is wanted")
     (tmp_path / "suite.json").write_text('{"schema_version": 1, "name": "a"}')
-    refused("suite.json or results.json is damaged: KeyError('tasks')")
+    refused("suite.json or results.json is damaged: KeyError('regimes')")
     (tmp_path / "suite.json").write_text(good)
     refused("no finished run")
     (tmp_path / "results.json").write_text("[")

@@ -61,8 +61,8 @@ def read(folder: Path) -> dict[str, dict[str, list[Curve]]]:
     """Curves by task and side."""
     found: dict[str, dict[str, list[Curve]]] = {}
     for path in sorted(folder.glob("*-*-*.jsonl")):
-        side, env = path.stem.split("-", 1)[0], path.stem.split("-", 1)[1].rsplit("-", 1)[0]
-        found.setdefault(env, {}).setdefault(side, []).append(read_jsonl(path, []))
+        side, task = path.stem.split("-", 1)
+        found.setdefault(task.rsplit("-", 1)[0], {}).setdefault(side, []).append(read_jsonl(path, []))
     return found
 
 

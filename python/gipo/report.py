@@ -70,6 +70,10 @@ def draw(suite: Suite, aggregates: dict[tuple[str, str], Record], command: str) 
     return pictures
 
 
+def in_file_name(text: str, kept: str = "") -> str:
+    return "".join(c if c.isalnum() or c in kept else "_" for c in text)
+
+
 def mean_std(values: Sequence[float], digits: int = 2) -> str:
     if not values:
         return "-"
@@ -85,7 +89,7 @@ def make_tables(suite: Suite, aggregates: dict[tuple[str, str], Record]) -> list
     tables = regime_tables(suite, aggregates) if len(suite.regimes) > 1 else []
     for regime in suite.regimes:
         rows = suite.select(regime=regime)
-        source, slug = suite.data(rows), "".join(c if c.isalnum() else "_" for c in regime).strip("_") or "all"
+        source, slug = suite.data(rows), in_file_name(regime).strip("_") or "all"
         methods = suite.method_names(rows)
         for kind, title in RETURNS.items():
             if result := aggregates.get((regime, kind)):
@@ -187,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    part = "".join(f"-{task.replace('/', '_').replace(':', '_')}" for task in options.task)
+    part = "".join(f"-{in_file_name(task, '-._+')}" for task in options.task)
     out = options.out or options.folders[0] / f"report{part}"
     command = " ".join(["gipo report", *map(str, options.folders), *(f"--task {task}" for task in options.task)])
     try:

@@ -61,31 +61,31 @@ class Suite:
     def read(cls, folders: Sequence[Path], only: Sequence[str] = ()) -> Suite:
         """Several suites stand beside each other by their regimes. only: these tasks alone."""
         whole = cls(list(folders), "", [], [], [], [], [], [])
-        names, tasks = [], []
+        names = []
         for folder in folders:
             suite = read_json(folder / "suite.json")
             if not isinstance(suite, dict) or suite.get("schema_version") != 1:
                 raise UserMistake(f"{folder / 'suite.json'}: schema_version 1 is wanted: the suite is of another version")
             try:
                 names.append(suite["name"])
-                tasks += [task["name"] for task in suite["tasks"]]
-                whole.take(folder, of_tasks(suite, only))
+                whole.take(folder, suite, only)
             except (KeyError, TypeError, AttributeError) as error:
                 raise UserMistake(f"{folder}: suite.json or results.json is damaged: {error!r}") from error
-        if unknown := [name for name in only if name not in tasks]:
-            raise UserMistake(f"--task {unknown[0]} is not accepted: wanted {', '.join(dict.fromkeys(tasks))}")
+        if unknown := [name for name in only if name not in whole.task_names()]:
+            raise UserMistake(f"--task {unknown[0]} is not accepted: wanted {', '.join(whole.task_names())}")
         if not whole.rows:
             raise UserMistake(f"{folders[0]}: no finished run there yet")
-        return replace(whole, name=" and ".join(names))
+        tasks = [task for task in whole.tasks if not only or task["name"] in only]
+        return replace(whole, name=" and ".join(names), tasks=tasks)
 
-    def take(self, folder: Path, suite: Record) -> None:
-        """Adds what one suite's folder holds."""
+    def take(self, folder: Path, suite: Record, only: Sequence[str]) -> None:
+        """Adds what one suite's folder holds: every task, and the runs of those asked for."""
         if shared := set(suite["regimes"]) & set(self.regimes):
             raise UserMistake(f"{folder / 'suite.json'}: another suite has the regime {shared.pop()!r} too")
         self.regimes.extend(suite["regimes"])
         for own, all_ in ((suite["tasks"], self.tasks), (suite["methods"], self.methods)):
             all_.extend(entry for entry in own if entry["name"] not in {known["name"] for known in all_})
-        self.read_rows(folder, suite["runs"])
+        self.read_rows(folder, [run for run in suite["runs"] if not only or run["task"] in only])
 
     def read_rows(self, folder: Path, runs: Sequence[Record]) -> None:
         kept = folder / "results.json"
@@ -139,14 +139,6 @@ class Suite:
         """What a figure is made of, in words."""
         seeds = sorted({row["seed"] for row in rows})
         return f"{len(rows)} runs, seeds {', '.join(map(str, seeds))}"
-
-
-def of_tasks(suite: Record, only: Sequence[str]) -> Record:
-    """What suite.json holds of these tasks; all, where none is named."""
-    if not only:
-        return suite
-    return {**suite, "tasks": [t for t in suite["tasks"] if t["name"] in only],
-            "runs": [r for r in suite["runs"] if r["task"] in only]}  # fmt: skip
 
 
 def summary_fault(summary: object) -> str:
