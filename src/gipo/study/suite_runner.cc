@@ -74,7 +74,8 @@ bool SuiteRunner::run() {
   make_folder(suite_.out + "/runs");
   make_folder(suite_.out + "/output");
   const FileLock lock(suite_.out + "/lock", "suite folder " + suite_.out);
-  write_file_atomic(suite_.out + "/suite.json", suite_json(suite_));
+  const std::string description = suite_.out + "/suite.json";
+  write_file_atomic(description, suite_json(suite_, fs::exists(description) ? read_file(description) : ""));
   results_ = SuiteResults(suite_);  // again: a suite that ran here until now may have added rows
   for (std::size_t i = 0; i < views_.size(); ++i) {
     if (views_[i].state != RunView::State::kWaiting) results_.take(i);

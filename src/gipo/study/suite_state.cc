@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 
 #include "gipo/config/option.h"
 #include "gipo/core/error.h"
@@ -65,6 +67,79 @@ Json surrogate_settings(const Suite& suite, std::size_t method) {
 }
 
 Json optional_number(const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); }
+
+Json described(const Suite& suite) {
+  Json tasks = Json::array(), runs = Json::array();
+  for (const SuiteTask& t : suite.tasks) {
+    tasks.push_back({{"name", t.name},
+                     {"random", optional_number(t.random)},
+                     {"reference", optional_number(t.reference)},
+                     {"threshold", optional_number(t.threshold)}});
+  }
+  Json methods = Json::array();
+  for (std::size_t m = 0; m < suite.methods.size(); ++m) {
+    const auto run = std::find_if(suite.runs.begin(), suite.runs.end(), [&](const auto& r) { return r.method == m; });
+    methods.push_back({{"name", suite.methods[m]},
+                       {"surrogate", surrogate_settings(suite, m)},
+                       {"proximal_coef", run->plan.config.learner.proximal_coef}});
+  }
+  std::vector<std::string> regimes;
+  for (const std::string& r : suite.regimes) regimes.push_back(regime_text(r));
+  for (const SuiteRun& run : suite.runs) {
+    runs.push_back({{"task", suite.tasks[run.task].name},
+                    {"method", suite.methods[run.method]},
+                    {"regime", regimes[run.regime]},
+                    {"seed", run.seed},
+                    {"name", run.plan.name}});
+  }
+  return {{"schema_version", 1}, {"name", suite.name},   {"tasks", tasks}, {"methods", methods},
+          {"regimes", regimes},  {"seeds", suite.seeds}, {"runs", runs}};
+}
+
+// Places in the suite's file by name.
+using Places = std::map<Json, std::size_t>;
+template <class Name>
+Places places_of(const std::vector<Name>& names) {
+  Places places;
+  for (const Name& name : names) places.emplace(name, places.size());
+  return places;
+}
+
+// The entries of both lists by their place in the suite's file, without those that have none; where both have one, that of
+// now. place_of throws std::out_of_range for an entry without a place.
+template <class PlaceOf>
+Json joined(const Json& before, const Json& now, PlaceOf&& place_of) {
+  std::map<decltype(place_of(now)), Json> entries;
+  for (const Json* all : {&before, &now}) {
+    for (const Json& entry : *all) {
+      try {
+        entries.insert_or_assign(place_of(entry), entry);
+      } catch (const std::out_of_range&) {  // the file lacks it
+      }
+    }
+  }
+  Json out = Json::array();
+  for (auto& [place, entry] : entries) out.push_back(std::move(entry));
+  return out;
+}
+
+void add_earlier(const SuiteChoice& all, const Json& before, Json& now) {
+  std::vector<std::string> names;
+  for (const std::string& regime : all.regimes) names.push_back(regime_text(regime));
+  const Places tasks = places_of(all.tasks), methods = places_of(all.methods), regimes = places_of(names),
+               seeds = places_of(all.seeds);
+  const auto join = [&](const char* part, auto&& place_of) {
+    now[part] = joined(before.at(part), now.at(part), place_of);
+  };
+  join("tasks", [&](const Json& task) { return tasks.at(task.at("name")); });
+  join("methods", [&](const Json& method) { return methods.at(method.at("name")); });
+  join("regimes", [&](const Json& regime) { return regimes.at(regime); });
+  join("seeds", [&](const Json& seed) { return seeds.at(seed); });
+  join("runs", [&](const Json& run) {
+    return std::array{seeds.at(run.at("seed")), regimes.at(run.at("regime")), tasks.at(run.at("task")),
+                      methods.at(run.at("method"))};
+  });
+}
 
 }  // namespace
 
@@ -155,32 +230,14 @@ RunReturns returns_of(const Json& summary) {
 
 std::string regime_text(const std::string& regime) { return regime.empty() ? "-" : regime; }
 
-std::string suite_json(const Suite& suite) {
-  Json tasks = Json::array(), runs = Json::array();
-  for (const SuiteTask& t : suite.tasks) {
-    tasks.push_back({{"name", t.name},
-                     {"random", optional_number(t.random)},
-                     {"reference", optional_number(t.reference)},
-                     {"threshold", optional_number(t.threshold)}});
+std::string suite_json(const Suite& suite, const std::string& before) {
+  Json out = described(suite);
+  try {
+    Json both = out;
+    add_earlier(suite.all, Json::parse(before), both);
+    out = std::move(both);
+  } catch (const Json::exception&) {  // there is nothing before, or it is damaged
   }
-  Json methods = Json::array();
-  for (std::size_t m = 0; m < suite.methods.size(); ++m) {
-    const auto run = std::find_if(suite.runs.begin(), suite.runs.end(), [&](const auto& r) { return r.method == m; });
-    methods.push_back({{"name", suite.methods[m]},
-                       {"surrogate", surrogate_settings(suite, m)},
-                       {"proximal_coef", run->plan.config.learner.proximal_coef}});
-  }
-  std::vector<std::string> regimes;
-  for (const std::string& r : suite.regimes) regimes.push_back(regime_text(r));
-  for (const SuiteRun& run : suite.runs) {
-    runs.push_back({{"task", suite.tasks[run.task].name},
-                    {"method", suite.methods[run.method]},
-                    {"regime", regimes[run.regime]},
-                    {"seed", run.seed},
-                    {"name", run.plan.name}});
-  }
-  const Json out = {{"schema_version", 1}, {"name", suite.name},   {"tasks", tasks}, {"methods", methods},
-                    {"regimes", regimes},  {"seeds", suite.seeds}, {"runs", runs}};
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

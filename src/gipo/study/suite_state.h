@@ -48,7 +48,8 @@ RunReturns returns_of(const nlohmann::ordered_json& summary);
 // "-" for a suite without regimes.
 std::string regime_text(const std::string& regime);
 
-// The suite as it was run, for whoever reads the folder: names, scores, seeds, and each run's folder.
-std::string suite_json(const Suite& suite);
+// The suite as it was run, for whoever reads the folder: names, scores, seeds, and each run's folder. Of `before`, the same
+// text of what was chosen earlier, it keeps what the suite's file still has; nothing, where that is damaged.
+std::string suite_json(const Suite& suite, const std::string& before = "");
 
 }  // namespace gipo

@@ -241,5 +241,22 @@ TEST_F(Suites, TheFileForReadersListsEveryRun) {
   EXPECT_EQ(nlohmann::json::parse(suite_json(parse(head_ + task_ + method_)))["runs"].size(), 2u);
 }
 
+TEST_F(Suites, TheFileForReadersKeepsWhatWasChosenEarlier) {
+  const std::string second = "[[task]]\nname = \"Acrobot-v1\"\n";
+  const std::string text = head_ + task_ + second + method_;
+  const auto of = [&](const std::string& file, const SuiteChoice& choice) {
+    return parse_suite(file, "s.toml", folder_, folder_ + "/out", choice);
+  };
+  const std::string whole = suite_json(of(text, {}));
+  const std::string one = suite_json(of(text, {{"Acrobot-v1"}, {}, {}, {}}));
+  EXPECT_NE(one, whole);
+  EXPECT_EQ(suite_json(of(text, {{"CartPole-v1"}, {}, {}, {}}), one), whole);
+  EXPECT_EQ(suite_json(of(text, {{"Acrobot-v1"}, {}, {}, {}}), whole), whole);
+  EXPECT_EQ(suite_json(of(head_ + task_ + method_, {}), whole), suite_json(of(head_ + task_ + method_, {})));
+  for (const char* damaged : {"", "{", "[]", R"({"tasks": 3})"}) {
+    EXPECT_EQ(suite_json(of(text, {}), damaged), whole) << damaged;
+  }
+}
+
 }  // namespace
 }  // namespace gipo
