@@ -192,9 +192,17 @@ void EvaluatedDistribution<T>::gradient(const T* actions, const DistributionLoss
   }
 }
 
+double LastingNoise::next(std::size_t d, double fresh) const {
+  if (last.empty()) return fresh;
+  const double noise = correlation * static_cast<double>(last[d]) + std::sqrt(1 - correlation * correlation) * fresh;
+  last[d] = static_cast<float>(noise);
+  return static_cast<double>(last[d]);
+}
+
 template <class T>
 void sample_action(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t row, RandomStream& random,
-                   std::span<float> action, std::span<float> log_prob, const std::uint8_t* mask) {
+                   std::span<float> action, std::span<float> log_prob, const std::uint8_t* mask,
+                   const LastingNoise& noise) {
   const T* out = pi.outputs + row * spec.outputs();
   if (mask) mask += row * spec.mask_size();
   for_each_dim(
@@ -217,7 +225,7 @@ void sample_action(const DistributionSpec& spec, const DistributionView<T>& pi, 
         log_prob[d] = static_cast<float>(head[chosen] - norm);
       },
       [&](std::size_t d, std::size_t offset, std::size_t extra) __attribute__((always_inline)) {
-        const T z = static_cast<T>(random.normal());
+        const T z = static_cast<T>(noise.next(d, random.normal()));
         action[d] = static_cast<float>(out[offset] + z * std::exp(pi.extra[extra]));
         log_prob[d] = static_cast<float>(T(-0.5) * z * z - pi.extra[extra] - kHalfLog2Pi<T>);
       });
@@ -249,7 +257,7 @@ template class EvaluatedDistribution<double>;
 
 #define GIPO_INSTANTIATE(T)                                                                                     \
   template void sample_action(const DistributionSpec&, const DistributionView<T>&, std::size_t, RandomStream&,  \
-                              std::span<float>, std::span<float>, const std::uint8_t*);                         \
+                              std::span<float>, std::span<float>, const std::uint8_t*, const LastingNoise&);    \
   template void mode_action(const DistributionSpec&, const DistributionView<T>&, std::size_t, std::span<float>, \
                             const std::uint8_t*);
 GIPO_INSTANTIATE(float)

@@ -84,10 +84,20 @@ class EvaluatedDistribution {
   std::vector<T> inverse_std_;   // [extra_parameters()] gaussian
 };
 
+// Standard normal noise of the gaussian dimensions of one environment's actions, [dims], which goes on from step to step.
+struct LastingNoise {
+  std::span<float> last = {};  // empty: every step has noise of its own
+  double correlation = 0;
+
+  // Of the next step in dimension d, from a number that is independent of all before.
+  double next(std::size_t d, double fresh) const;
+};
+
 // One action and its log-prob per dimension, for one row of outputs; mask [rows, mask_size()] may be null.
 template <class T>
 void sample_action(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t row, RandomStream& random,
-                   std::span<float> action, std::span<float> log_prob, const std::uint8_t* mask = nullptr);
+                   std::span<float> action, std::span<float> log_prob, const std::uint8_t* mask = nullptr,
+                   const LastingNoise& noise = {});
 // The most likely action.
 template <class T>
 void mode_action(const DistributionSpec& spec, const DistributionView<T>& pi, std::size_t row, std::span<float> action,

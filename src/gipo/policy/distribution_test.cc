@@ -88,6 +88,29 @@ TEST(Distribution, GaussianSampleReportsTheLogProbOfItsAction) {
   EXPECT_NEAR(std::sqrt(squares / kDraws), std::exp(-0.7), 0.02);
 }
 
+TEST(Distribution, LastingNoiseHasItsCorrelationAndEachActionItsOwnDistribution) {
+  const std::vector<float> mean = {0.0f, 0.0f}, log_std = {0.0f, -0.5f};
+  RandomStream random(7);
+  std::vector<float> last = {0, 0};
+  for (float& v : last) v = static_cast<float>(random.normal());
+  constexpr int kSteps = 40000;
+  std::vector<double> seen;
+  double squares = 0, one_on = 0, two_on = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    float action[2], log_prob[2], again[2], entropy;
+    sample_action<float>(kGaussian, {mean.data(), log_std}, 0, random, action, log_prob, nullptr, {last, 0.6});
+    evaluate<float>(kGaussian, {mean.data(), log_std}, action, again, &entropy);
+    ASSERT_NEAR(log_prob[1], again[1], 1e-4);
+    seen.push_back(action[0]);
+    squares += seen[i] * seen[i] / kSteps;
+    if (i > 0) one_on += seen[i] * seen[i - 1] / kSteps;
+    if (i > 1) two_on += seen[i] * seen[i - 2] / kSteps;
+  }
+  EXPECT_NEAR(squares, 1, 0.04);
+  EXPECT_NEAR(one_on, 0.6, 0.04);
+  EXPECT_NEAR(two_on, 0.36, 0.04);
+}
+
 // KL against its definition: the sum over all actions, or an integral.
 TEST(Distribution, KlDivergenceMatchesItsDefinition) {
   const std::vector<double> p = {0.3, -1.2, 2.0, 0.1, -0.4}, q = {-0.3, 0.2, 1.0, 1.1, 0.4};

@@ -17,7 +17,7 @@ void choose_actions(const DistributionSpec& spec, const DistributionView<T>& pi,
                     const std::uint8_t* mask) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].random) {
-      sample_action<T>(spec, pi, r, *rows[r].random, rows[r].action, rows[r].log_prob, mask);
+      sample_action<T>(spec, pi, r, *rows[r].random, rows[r].action, rows[r].log_prob, mask, rows[r].noise);
     } else {
       mode_action<T>(spec, pi, r, rows[r].action, mask);
     }

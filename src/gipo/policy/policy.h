@@ -61,6 +61,7 @@ struct PolicyInput {
 struct ActionRow {
   RandomStream* random = nullptr;
   std::span<float> action, log_prob;  // [dims]
+  LastingNoise noise = {};
 };
 
 // The actions of the first rows of distributions, one for each; mask [rows, mask_size()] may be null.

@@ -391,6 +391,11 @@ TEST_F(Populations, WhatACardCannotDoIsNamed) {
               c.policy.distribution = DistributionChoice::kBinned;
             }).find("policy.distribution = \"binned\" of several action dimensions"),
             std::string::npos);
+  EXPECT_NE(refusal([](Config& c) {
+              c.env.id = "Hopper-v5";
+              c.policy.noise_correlation = 0.5;
+            }).find("policy.noise_correlation = 0.5 cannot be trained on a card: wanted 0"),
+            std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.policy.layer_norm = true; }).find("policy.layer_norm = true"), std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.advantage.mode = AdvantageMode::kGroup; }).find("advantage.mode = \"group\""),
             std::string::npos);

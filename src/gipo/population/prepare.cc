@@ -121,6 +121,8 @@ void check_plan(const Plan& plan) {
             fmt::format("surrogate.ratio = \"{}\"", word_of(c.surrogate.ratio)), "joint");
   refuse_if(c.advantage.mode == AdvantageMode::kGroup, "advantage.mode = \"group\"", "vtrace, gae or stored");
   refuse_if(plan.clones(), fmt::format("clone.data = \"{}\"", c.clone.data), "none");
+  refuse_if(c.policy.noise_correlation > 0, fmt::format("policy.noise_correlation = {}", c.policy.noise_correlation),
+            "0");
   refuse_if(c.learner.backend != "cpu", fmt::format("learner.backend = \"{}\"", c.learner.backend),
             "cpu, whose results it has");
   refuse_if(c.run.mode != RunMode::kLockstep, "run.mode = \"async\"", "lockstep");

@@ -64,6 +64,8 @@ Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>>
   for (std::unique_ptr<Env>& env : envs) {
     slots_.push_back({std::move(env), RandomStream::derive(spec_.own_seed(), "action", number++),
                       Segment(spec_.segment_length, spec_.transition)});
+    if (spec_.model.options.noise_correlation > 0) slots_.back().noise.resize(spec_.env.action.dims());
+    begin_noise(slots_.back());
     reset(slots_.back(), true);
   }
   GIPO_CHECK(spec_.first_episode.empty() || spec_.first_episode.size() == slots_.size());
@@ -133,7 +135,8 @@ void Actor::choose_actions(const Weights& weights) {
     }
     if (s.length == 0) begin_segment(i);
     const auto row = [&](std::span<float> values) { return values.subspan(s.length * dims, dims); };
-    choices_.push_back({&slot.action_random, row(s.action()), row(s.log_prob())});
+    choices_.push_back({&slot.action_random, row(s.action()), row(s.log_prob()),
+                        LastingNoise{slot.noise, spec_.model.options.noise_correlation}});
   }
   policy_->see(parameters_of(weights), {observer_.columns(), slots_.size(), state_.data()});
   policy_->forward(slots_.size());
@@ -258,7 +261,12 @@ void Actor::begin_episode(std::size_t i) {
   slot.episode_return = slot.discounted = 0;
   slot.success = {};
   slot.episode_length = 0;
+  begin_noise(slot);
   reset(slot);
+}
+
+void Actor::begin_noise(Slot& slot) {
+  for (float& v : slot.noise) v = static_cast<float>(slot.action_random.normal());
 }
 
 void Actor::drop_segment(std::size_t i, Fault why) {
@@ -432,6 +440,7 @@ void Actor::save(ByteWriter& out) const {
     out.value(slot.sequence);
     out.value(slot.faults);
     if (in_groups()) slot.group.save(out);
+    if (!slot.noise.empty()) out.array(slot.noise);
   }
   if (!state_.empty()) out.array(state_);
   if (spec_.transition.context() > 0) save_contexts(out);
@@ -454,6 +463,8 @@ void Actor::load(ByteReader& in) {
       const auto size = static_cast<std::size_t>(spec_.advantage.group_size);
       slot.group.load(in, size, spec_.segment_length, spec_.transition);
     }
+    if (!slot.noise.empty()) in.array_into(std::span(slot.noise));
+    if (!all_finite(slot.noise)) throw Error("saved actor: noise that is not finite");
     if (!can_go_on(slot)) throw Error("saved actor: an environment or its open segment cannot be gone on with");
   }
   if (!state_.empty()) in.array_into(std::span(state_));

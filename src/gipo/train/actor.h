@@ -57,16 +57,18 @@ class Actor {
     std::int64_t episode_length = 0, episode_number = 0;
     Success success = {};  // of the episode so far
     std::uint64_t sequence = 0;
-    std::int64_t faults = 0;  // in a row, without a whole segment between them
-    std::size_t recent = 0;   // observations of this episode in recent_
-    std::size_t context = 0;  // of the open segment, in contexts_
-    OpenGroup group = {};     // where advantages are made in groups
-    bool begun = false;       // an episode in this step, whose first observation was not looked at yet
+    std::int64_t faults = 0;        // in a row, without a whole segment between them
+    std::size_t recent = 0;         // observations of this episode in recent_
+    std::size_t context = 0;        // of the open segment, in contexts_
+    OpenGroup group = {};           // where advantages are made in groups
+    std::vector<float> noise = {};  // [dims] of the last action, where it lasts
+    bool begun = false;             // an episode in this step, whose first observation was not looked at yet
   };
   bool in_groups() const { return spec_.advantage.mode == AdvantageMode::kGroup; }
   bool whole(const OpenGroup& group) const {
     return in_groups() && group.returns.size() == static_cast<std::size_t>(spec_.advantage.group_size);
   }
+  void begin_noise(Slot& slot);
   // The next episode. In groups its start follows from the group's number, so that all of a group have the same one.
   void reset(Slot& slot, bool first = false);
   void finish_group(Slot& slot);

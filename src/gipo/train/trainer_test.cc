@@ -520,6 +520,8 @@ TEST_F(Training, EveryByteOfARealCheckpointCounts) {
 }
 
 TEST_F(Training, ActorGoesOnIdenticallyAfterSaveAndLoad) {
+  loaded_.config.env.id = "Pendulum-v1";
+  loaded_.config.policy.noise_correlation = 0.5;
   const Plan plan = make_plan(loaded_);
   const Weights weights = initial_weights(plan.model, RandomStream(1));
 
