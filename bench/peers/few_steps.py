@@ -1,7 +1,9 @@
 """What few env steps teach: curves of configs/mujoco/reuse.toml beside those of Stable-Baselines3's SAC, on both clocks.
 
-    .venv/bin/python bench/peers/few_steps.py curve ENV SEED     gipo's, in the format of peer_sac.py
-    .venv/bin/python bench/peers/few_steps.py figure FOLDER      from FOLDER/{gipo,sac}-ENV-SEED.jsonl: curves.png, and a table
+    .venv/bin/python bench/peers/few_steps.py curve ENV SEED [KEY=VALUE...]    gipo's, in the format of peer_sac.py
+    .venv/bin/python bench/peers/few_steps.py figure FOLDER      from FOLDER/SIDE-ENV-SEED.jsonl: curves.png, and a table
+
+SIDE: gipo; lasting, which is gipo with policy.noise_correlation=0.3; sac.
 
 Both sides have one thread, and seconds are processor time of the training alone. gipo's are those of a second run, which
 evaluates only at its end, spread evenly over the env steps: its updates are all alike.
@@ -16,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from gipo import figures  # noqa: E402
 from gipo.runs import find_binary, read_jsonl  # noqa: E402
 
 STEPS, EVERY, EPISODES, STEPS_PER_UPDATE = 100_000, 5_000, 5, 2  # the first three as in peer_sac.py
-SIDES = {"gipo": "gipo, mujoco/reuse", "sac": "SAC (Stable-Baselines3)"}
+SIDES = {"gipo": "gipo, mujoco/reuse", "lasting": "the same, lasting noise 0.3", "sac": "SAC (Stable-Baselines3)"}
 Curve = list[dict[str, Any]]
 
 
@@ -43,10 +46,11 @@ def train(folder: str, env: str, seed: int, *options: str) -> tuple[Path, float]
     return Path(folder) / "runs" / "run", after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def curve(env: str, seed: int) -> Curve:
+def curve(env: str, seed: int, options: Sequence[str]) -> Curve:
     with tempfile.TemporaryDirectory() as folder:
-        seconds = train(folder, env, seed, "eval.episodes=1")[1]
-        run, _ = train(folder, env, seed, f"eval.episodes={EPISODES}", f"eval.every_updates={EVERY // STEPS_PER_UPDATE}")
+        seconds = train(folder, env, seed, "eval.episodes=1", *options)[1]
+        evaluations = f"eval.episodes={EPISODES}", f"eval.every_updates={EVERY // STEPS_PER_UPDATE}"
+        run, _ = train(folder, env, seed, *evaluations, *options)
         episodes, lines, before = read_jsonl(run / "episodes.jsonl", []), [], 0
         for evaluation in read_jsonl(run / "evaluations.jsonl", []):
             steps = evaluation["env_steps"]
@@ -104,8 +108,8 @@ def table(tasks: dict[str, dict[str, list[Curve]]]) -> str:
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["curve", env, seed]:
-            for line in curve(env, int(seed)):
+        case ["curve", env, seed, *options]:
+            for line in curve(env, int(seed), options):
                 print(json.dumps(line), flush=True)
         case ["figure", folder]:
             tasks = read(Path(folder))

@@ -86,7 +86,6 @@ class Planner {
     plan_.model = named("policy.distribution", [&] { return make_model_spec(c_.policy, plan_.env, encoders); });
     check_large();
     check_ratio();
-    check_noise();
     set_name();
     set_sampling();
     check_memory();
@@ -243,13 +242,6 @@ class Planner {
            fmt::format("surrogate.ratio_group = {} is not accepted: an action of {} has {} dimensions, which is no "
                        "multiple of it",
                        c_.surrogate.ratio_group, c_.env.id, dims));
-  }
-
-  void check_noise() const {
-    if (c_.policy.noise_correlation == 0 || plan_.model.distribution.extra_parameters() > 0) return;
-    refuse({"policy.noise_correlation"},
-           fmt::format("policy.noise_correlation = {} is not accepted: no dimension of an action of {} is gaussian",
-                       c_.policy.noise_correlation, c_.env.id));
   }
 
   void check_memory() const {

@@ -60,13 +60,6 @@ TEST(Plan, ThreeThatDoNotFitAreRefused) {
        "leave one out"}));
 }
 
-TEST(Plan, NoiseThatLastsIsThatOfGaussianActions) {
-  EXPECT_TRUE(refused({"env.id=CartPole-v1", "policy.noise_correlation=0.5"},
-                      {"--set: ", "policy.noise_correlation = 0.5", "CartPole-v1"}));
-  EXPECT_TRUE(refused({"env.id=Pendulum-v1", "policy.noise_correlation=1"}, {"policy.noise_correlation", "0.99"}));
-  EXPECT_EQ(plan_of({"env.id=Pendulum-v1", "policy.noise_correlation=0.5"}).config.policy.noise_correlation, 0.5);
-}
-
 TEST(Plan, NormalisedRewardsHaveNoOtherScale) {
   EXPECT_TRUE(refused({"env.normalise_rewards=true", "env.reward_scale=0.1"},
                       {"--set: ", "env.reward_scale = 0.1", "env.normalise_rewards = true", "leave it out"}));

@@ -194,8 +194,7 @@ void EvaluatedDistribution<T>::gradient(const T* actions, const DistributionLoss
 
 double LastingNoise::next(std::size_t d, double fresh) const {
   if (last.empty()) return fresh;
-  const double noise = correlation * static_cast<double>(last[d]) + std::sqrt(1 - correlation * correlation) * fresh;
-  last[d] = static_cast<float>(noise);
+  last[d] = static_cast<float>(lasting_noise(correlation, static_cast<double>(last[d]), fresh));
   return static_cast<double>(last[d]);
 }
 

@@ -47,6 +47,11 @@ GIPO_HD inline T gaussian_kl(const GaussianTerms<T>& other, const GaussianTerms<
   return pi.log_std - other.log_std + T(0.5) * (ratio * ratio + shift * shift - T(1));
 }
 
+// Noise with a correlation to the step before, from a number that is independent of all before: standard normal as both are.
+GIPO_HD inline double lasting_noise(double correlation, double last, double fresh) {
+  return correlation * last + std::sqrt(1 - correlation * correlation) * fresh;
+}
+
 template <class T>
 struct GaussianGradient {
   T mean, log_std;  // derivatives by these

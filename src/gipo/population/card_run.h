@@ -71,6 +71,7 @@ struct RunSpec {
   int dims = 1;                                // of an action
   int bins = 0;                                // choices that are bins of a range
   double low = 0, high = 0, reward_scale = 1;  // the bounds: of a task that steps on the card
+  double noise_correlation = 0;                // of Gaussians, from step to step
   bool normalise_observations = false, normalise_rewards = false;
 
   Net policy, critic;
@@ -198,6 +199,7 @@ struct RunMemory {
   float* open_action;                                    // [envs, L, A]
   float *open_log_prob, *open_reward, *open_discounted;  // [envs, L]
   std::int32_t* open_version;                            // [envs, L]
+  float* noise;                                          // [envs, A] of the last action, where it lasts
   Stepped* stepped;                                      // [envs] the last step; of a hosted task what the host told
   // A hosted task: what is asked of the host, and what it tells.
   std::int32_t* acting;  // [1] whether the environments are to step

@@ -49,6 +49,15 @@ GIPO_CARD void see(Team& team, const Run& run, int count, const From& from) {
   team.sync();
 }
 
+// Noise of dimension a of an environment's next action, as LastingNoise has it.
+GIPO_CARD float next_noise(const Run& run, int env, int a) {
+  const double correlation = run.spec.noise_correlation, fresh = run.work.slots[env].action.normal();
+  if (correlation == 0) return static_cast<float>(fresh);
+  float& last = run.memory.noise[env * run.spec.dims + a];
+  last = static_cast<float>(lasting_noise(correlation, static_cast<double>(last), fresh));
+  return last;
+}
+
 // An action of one environment, by one thread: chosen from the outputs that the policy has for it.
 GIPO_CARD void choose(const Run& run, int env, const float* outputs, const float* log_std) {
   const RunSpec& s = run.spec;
@@ -70,7 +79,7 @@ GIPO_CARD void choose(const Run& run, int env, const float* outputs, const float
     log_prob = outputs[chosen] - norm;
   } else {
     for (int a = 0; a < s.dims; ++a) {
-      const float z = static_cast<float>(slot.action.normal());
+      const float z = next_noise(run, env, a);
       action[a] = outputs[a] + z * std::exp(log_std[a]);
       log_prob += -0.5f * z * z - log_std[a] - kHalfLog2Pi<float>;
     }
@@ -219,6 +228,9 @@ GIPO_CARD void begin_episode(Team& team, const Run& run, int env) {
   if (team.rank() == 0) {
     slot.steps = 0;
     slot.episode_return = slot.discounted = 0;
+    for (int a = 0; s.noise_correlation > 0 && a < s.dims; ++a) {
+      run.memory.noise[env * s.dims + a] = static_cast<float>(slot.action.normal());
+    }
   }
   team.sync();
 }

@@ -74,6 +74,7 @@ GIPO_HD inline void carve_body(const RunSpec& s, RunMemory& m, Carver& from) {
   m.open_action = from.take<float>(steps * dims);
   for (float** column : {&m.open_log_prob, &m.open_reward}) *column = from.take<float>(steps);
   m.open_version = from.take<std::int32_t>(steps);
+  m.noise = from.take<float>(s.noise_correlation > 0 ? envs * dims : 0);
   m.open_discounted = from.take<float>(s.normalise_rewards ? steps : 0);
   if (s.task != Task::kHosted) m.stepped = from.take<Stepped>(envs);
   const auto n = static_cast<std::size_t>(s.batch),

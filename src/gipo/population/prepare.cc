@@ -121,8 +121,6 @@ void check_plan(const Plan& plan) {
             fmt::format("surrogate.ratio = \"{}\"", word_of(c.surrogate.ratio)), "joint");
   refuse_if(c.advantage.mode == AdvantageMode::kGroup, "advantage.mode = \"group\"", "vtrace, gae or stored");
   refuse_if(plan.clones(), fmt::format("clone.data = \"{}\"", c.clone.data), "none");
-  refuse_if(c.policy.noise_correlation > 0, fmt::format("policy.noise_correlation = {}", c.policy.noise_correlation),
-            "0");
   refuse_if(c.learner.backend != "cpu", fmt::format("learner.backend = \"{}\"", c.learner.backend),
             "cpu, whose results it has");
   refuse_if(c.run.mode != RunMode::kLockstep, "run.mode = \"async\"", "lockstep");
@@ -165,6 +163,7 @@ RunSpec card_spec(const Plan& plan, std::int64_t updates) {
     s.high = static_cast<double>(plan.env.action.high[0]);
   }
   s.reward_scale = c.env.reward_scale;
+  s.noise_correlation = distribution.extra_parameters() > 0 ? c.policy.noise_correlation : 0;
   s.normalise_observations = c.env.normalise_observations;
   s.normalise_rewards = c.env.normalise_rewards;
   s.policy = net_of(shapes.policy, distribution.extra_parameters());

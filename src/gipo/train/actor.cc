@@ -57,6 +57,8 @@ Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>>
       contexts_(context_columns(spec_.transition), rows_of_contexts(spec_)),
       stacked_(stacked_columns(spec_.transition), {0, spec_.segment_length + 1 + spec_.transition.context(), 0}) {
   std::size_t number = spec_.first_env;
+  const bool noise_lasts =
+      spec_.model.options.noise_correlation > 0 && spec_.model.distribution.extra_parameters() > 0;
   if (envs.empty()) {
     envs = make_envs(spec_.env, spec_.env_settings, spec_.env_options,
                      {spec_.envs, spec_.workers, !in_groups(), stop, number});
@@ -64,7 +66,7 @@ Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>>
   for (std::unique_ptr<Env>& env : envs) {
     slots_.push_back({std::move(env), RandomStream::derive(spec_.own_seed(), "action", number++),
                       Segment(spec_.segment_length, spec_.transition)});
-    if (spec_.model.options.noise_correlation > 0) slots_.back().noise.resize(spec_.env.action.dims());
+    if (noise_lasts) slots_.back().noise.resize(spec_.env.action.dims());
     begin_noise(slots_.back());
     reset(slots_.back(), true);
   }

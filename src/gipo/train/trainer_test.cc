@@ -542,6 +542,21 @@ TEST_F(Training, ActorGoesOnIdenticallyAfterSaveAndLoad) {
   EXPECT_EQ(after_one.bytes(), after_two.bytes());
 }
 
+TEST_F(Training, ActionsThatAreNotGaussianHaveNoLastingNoise) {
+  const auto acted = [&](double correlation) {
+    loaded_.config.policy.noise_correlation = correlation;
+    const Plan plan = make_plan(loaded_);
+    const Weights weights = initial_weights(plan.model, RandomStream(1));
+    Actor actor(actor_spec(plan, 0));
+    for (int i = 0; i < 40; ++i) actor.step(weights, i);
+    ByteWriter saved;
+    actor.save(saved);
+    return std::vector(saved.bytes().begin(), saved.bytes().end());
+  };
+  ASSERT_EQ(loaded_.config.env.id, "CartPole-v1");
+  EXPECT_EQ(acted(0.5), acted(0));
+}
+
 TEST_F(Training, AnEmptyReplayIsExplainedByTheFaultsThatThereWere) {
   EXPECT_EQ(in_words({3, {{"start_not_finite", 1}, {"worker_died", 2}}, "it was ended by signal 11"}),
             "every segment was rejected (1 start_not_finite, 2 worker_died); the last: it was ended by signal 11");
