@@ -101,6 +101,7 @@ class Chooser {
         spec.id, kBase));
     choose_environments(spec);
     choose_networks(spec);
+    choose_noise(spec);
     const bool masked = std::ranges::any_of(spec.fields, [](const Field& f) { return f.role == Role::kMask; });
     const Trial trial = masked ? Trial{} : try_out(task);
     choose_rewards(trial);
@@ -129,6 +130,13 @@ class Chooser {
     if (is_given("policy.hidden") || !wide) return;
     set("policy.hidden", Widths{128, 128},
         fmt::format("{} numbers in, {} action dimensions", size, spec.action.dims()));
+  }
+
+  void choose_noise(const EnvSpec& spec) {
+    bool continuous = false;
+    for (std::size_t d = 0; d < spec.action.dims(); ++d) continuous = continuous || spec.action.continuous(d);
+    if (!continuous || is_given("policy.noise_correlation")) return;
+    set("policy.noise_correlation", 0.0, "noise that lasts helps some tasks and harms others");
   }
 
   void choose_rewards(const Trial& trial) {

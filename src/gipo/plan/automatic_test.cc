@@ -35,10 +35,17 @@ TEST(Automatic, AnotherTaskIsTriedOut) {
   EXPECT_EQ(config.learner.env_steps, 200'000);
   EXPECT_EQ(config.replay.capacity, 100'000);
   EXPECT_EQ(config.surrogate.centre, Centre::kProximal);
+  EXPECT_FALSE(says(found, "noise_correlation")) << "its actions are not gaussian";
   EXPECT_TRUE(says(found, "env.reward_scale = 0.1")) << found.chosen.size();
   EXPECT_TRUE(says(found, "episodes of up to 200 steps"));
   EXPECT_NO_THROW(make_plan(found.loaded));
   EXPECT_EQ(chosen_for({"env.id=MountainCar-v0"}).chosen, found.chosen) << "the same every time";
+}
+
+TEST(Automatic, NoiseDoesNotLastInATaskThatIsNotKnown) {
+  const ChosenConfig found = chosen_for({"env.id=Hopper-v5", "env.options.forward_reward_weight=2"});
+  EXPECT_EQ(found.loaded.config.policy.noise_correlation, 0.0);
+  EXPECT_TRUE(says(found, "policy.noise_correlation = 0.0"));
 }
 
 TEST(Automatic, WhatIsGivenStays) {
