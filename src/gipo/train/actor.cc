@@ -57,8 +57,7 @@ Actor::Actor(ActorSpec spec, const Stop* stop, std::vector<std::unique_ptr<Env>>
       contexts_(context_columns(spec_.transition), rows_of_contexts(spec_)),
       stacked_(stacked_columns(spec_.transition), {0, spec_.segment_length + 1 + spec_.transition.context(), 0}) {
   std::size_t number = spec_.first_env;
-  const bool noise_lasts =
-      spec_.model.options.noise_correlation > 0 && spec_.model.distribution.extra_parameters() > 0;
+  const bool noise_lasts = spec_.model.options.noise_correlation > 0 && spec_.model.distribution.extra_parameters() > 0;
   if (envs.empty()) {
     envs = make_envs(spec_.env, spec_.env_settings, spec_.env_options,
                      {spec_.envs, spec_.workers, !in_groups(), stop, number});
